@@ -1,0 +1,109 @@
+"""Semel: one intent, one effect.
+
+guard = semel.open("sqlite:///agent.db")
+
+@guard.tool(effect=semel.Idempotent(key_ttl=timedelta(hours=24)))
+def charge(customer: str, amount_cents: int, *, call: semel.Call) -> dict: ...
+
+with guard.run("renewal:sub_42:2026-12") as run:
+    run.call(charge, customer="cus_42", amount_cents=25_000)
+"""
+
+from semel.connect import open_guard as open  # noqa: A004  (semel.open reads like gzip.open)
+from semel.engine.call import Call, current_call
+from semel.engine.guard import Guard
+from semel.engine.run import AsyncRun, Run
+from semel.engine.sweeps import Reconciled
+from semel.engine.tool import Tool
+from semel.errors import (
+    ClaimHeld,
+    ClaimLost,
+    CommitInDoubt,
+    Diverged,
+    IllegalTransition,
+    KeyReused,
+    NotExecuted,
+    NotSent,
+    OutcomeUnknown,
+    PausedForPerson,
+    PreviouslyFailed,
+    Reaped,
+    Rejected,
+    ResultLost,
+    SemelError,
+    StoreError,
+    StoreUnavailable,
+    StoreVanished,
+    TransactionConflict,
+    Unencodable,
+    UsageError,
+    WriteRefused,
+)
+from semel.model import (
+    Absent,
+    Atomic,
+    Event,
+    Evidence,
+    Found,
+    GiveUp,
+    HistoryEntry,
+    Idempotent,
+    Inconclusive,
+    ItHappened,
+    Operation,
+    RunIt,
+    Safe,
+    State,
+    Unsafe,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Absent",
+    "AsyncRun",
+    "Atomic",
+    "Call",
+    "ClaimHeld",
+    "ClaimLost",
+    "CommitInDoubt",
+    "Diverged",
+    "Event",
+    "Evidence",
+    "Found",
+    "GiveUp",
+    "Guard",
+    "HistoryEntry",
+    "Idempotent",
+    "IllegalTransition",
+    "Inconclusive",
+    "ItHappened",
+    "KeyReused",
+    "NotExecuted",
+    "NotSent",
+    "Operation",
+    "OutcomeUnknown",
+    "PausedForPerson",
+    "PreviouslyFailed",
+    "Reaped",
+    "Reconciled",
+    "Rejected",
+    "ResultLost",
+    "Run",
+    "RunIt",
+    "Safe",
+    "SemelError",
+    "State",
+    "StoreError",
+    "StoreUnavailable",
+    "StoreVanished",
+    "Tool",
+    "TransactionConflict",
+    "Unencodable",
+    "Unsafe",
+    "UsageError",
+    "WriteRefused",
+    "__version__",
+    "current_call",
+    "open",
+]

@@ -1,0 +1,113 @@
+"""The async engine: carries out one course without ever blocking the loop on the store.
+
+Cancellation is taken where it is safe. While a claim is being written it is held back, and the claim is given
+back unsent; while the effect runs it reaches the tool, and the operation is in doubt; after the effect it
+cannot take back the record, which is queued before anything else in the loop gets to run.
+A plain function is run by the sync engine, whole, in a thread: what ran the effect also records it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from semel.engine import sync
+from semel.engine.call import CURRENT_CALL, call_of
+from semel.engine.course import Apply, Course, Look, Pause, Perform, Raised, Read, Returned, Step
+from semel.engine.tool import Tool
+from semel.engine.verdicts import as_evidence, failed_lookup
+from semel.errors import NotSent, StoreError
+from semel.model import Evidence, Idempotent, Operation, Unsafe, Write
+
+
+async def drive(course: Course) -> Any:
+    """The call's result, or what it raises."""
+    if not course.tool.is_async:
+        return await asyncio.to_thread(sync.drive, course)
+    return await _Driver(course).drive()
+
+
+class _Driver:
+    def __init__(self, course: Course) -> None:
+        self._course = course
+        self._loop = asyncio.get_running_loop()
+        self._cancelled: asyncio.CancelledError | None = None
+
+    async def drive(self) -> Any:
+        turns = self._course.turns()
+        resume: Callable[[Any], Step] = turns.send
+        answer: Any = None
+        try:
+            while True:  # bounded by the course
+                step = resume(answer)
+                try:
+                    answer, resume = await self._carry_out(step), turns.send
+                except StoreError as problem:
+                    answer, resume = problem, turns.throw
+        except StopIteration as end:
+            if self._cancelled is not None:
+                raise self._cancelled from None
+            return end.value
+        except Exception:
+            if self._cancelled is not None:
+                raise self._cancelled from None
+            raise
+        finally:
+            turns.close()
+
+    async def _carry_out(self, step: Step) -> Any:
+        match step:
+            case Apply(write):
+                return await self._apply(write)
+            case Perform():
+                return await self._perform(step)
+            case Read(key):
+                return await asyncio.to_thread(self._course.core.store.read, key)
+            case Look(operation):
+                return await look(self._course.tool, operation)
+            case Pause(seconds):
+                return await asyncio.sleep(seconds)
+
+    async def _apply(self, write: Write) -> Any:
+        future = self._course.core.committer.enqueue(write, self._loop)
+        while True:  # ends with the store's answer; a store write is bounded by its own time-out
+            try:
+                return await asyncio.shield(future)
+            except asyncio.CancelledError as cancelled:
+                if future.cancelled():
+                    raise
+                self._cancelled = cancelled
+
+    async def _perform(self, step: Perform) -> Returned | Raised:
+        if self._cancelled is not None:
+            return Raised(NotSent("cancelled before anything was sent"))
+        tool, token = self._course.tool, None
+        try:
+            step.claim.ensure_held()
+            call = call_of(step.claim.operation, step.arguments, step.claim)
+            token = CURRENT_CALL.set(call)
+            return Returned(await tool.fn(**call.arguments, **tool.injected(call=call)))
+        except BaseException as error:
+            return Raised(error)
+        finally:
+            if token is not None:
+                CURRENT_CALL.reset(token)
+
+
+async def look(tool: Tool, operation: Operation) -> Evidence:
+    """Ask the tool's lookup; a plain one in a thread."""
+    assert isinstance(tool.effect, Idempotent | Unsafe), "decide asks only these kinds"
+    lookup = tool.effect.lookup
+    assert lookup is not None, "decide asks only where a lookup is declared"
+    call = call_of(operation, None, None)
+    try:
+        if asyncio.iscoroutinefunction(lookup):
+            answer = await lookup(call)
+        else:
+            answer = await asyncio.to_thread(lookup, call)
+            if hasattr(answer, "__await__"):
+                answer = await answer
+    except Exception as problem:
+        return failed_lookup(problem)
+    return as_evidence(answer, operation.key)

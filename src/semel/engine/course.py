@@ -1,0 +1,429 @@
+"""The loop of one guarded call: read the record, decide, do one thing, repeat.
+
+The loop is a generator. It yields what is to be done in the world (`Apply`, `Read`, `Perform`, `Look`,
+`Pause`) and is sent what came of it; the sync and the async engine only carry that out, so there is one loop
+and no second opinion.
+
+Where it is dangerous:
+
+- **After `Perform` the effect may stand.** Whatever breaks from there on (store down, result that cannot be
+  recorded, cancellation) must never lead back to `Perform` on that account; the record stays INVOKED or
+  becomes UNKNOWN.
+- **A claim whose acknowledgement was lost** is read back by owner token; tokens are unique per claim, so two
+  callers of one process cannot both take it for theirs.
+- **A worker that was fenced out** reports what it knows (`_report_late`); it overwrites nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, TypeAlias, assert_never
+
+from semel import decide as actions
+from semel import lifecycle, values
+from semel.engine import refusals
+from semel.engine.claims import HeldClaim
+from semel.engine.core import Core
+from semel.engine.tool import Tool
+from semel.engine.verdicts import describe, event_of
+from semel.errors import (
+    CommitInDoubt,
+    NotExecuted,
+    StoreError,
+    StoreVanished,
+    Unencodable,
+    WriteRefused,
+)
+from semel.model import (
+    Absent,
+    Answer,
+    Event,
+    Evidence,
+    Found,
+    Idempotent,
+    Insert,
+    Intent,
+    Move,
+    Note,
+    Operation,
+    State,
+    Write,
+)
+from semel.ports import Outcome
+
+TURNS_MAX: Final = 100  # a call needs about five; a hundred means that two parties undo each other's moves
+POLL_FIRST_SECONDS: Final = 0.005
+POLL_MOST_SECONDS: Final = 0.25
+RETRY_MOST_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Answered by an `Outcome`."""
+
+    write: Write
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Answered by the operation, or None."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Perform:
+    """Cause the effect. Answered by `Returned` or `Raised`."""
+
+    claim: HeldClaim
+    arguments: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Ask the provider. Answered by `Evidence`."""
+
+    operation: Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    error: BaseException
+
+
+Step: TypeAlias = Apply | Read | Perform | Look | Pause
+Turns: TypeAlias = Generator[Step, Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    value: Any
+
+
+class Course:
+    """One call of one tool for one intent. Use once."""
+
+    def __init__(
+        self,
+        core: Core,
+        tool: Tool,
+        intent: Intent,
+        arguments: Mapping[str, Any],
+        recorded: Operation | None = None,
+    ) -> None:
+        """`recorded`: the operation, if the run has already read it in a terminal state."""
+        self.core = core
+        self.tool = tool
+        self._intent = intent
+        self._arguments: Mapping[str, Any] | None = arguments
+        self._fingerprint = intent.fingerprint
+        self._operation = recorded
+        self._claim: HeldClaim | None = None
+        self._answer: Answer | None = None
+        self._failure: Exception | None = None
+        self._attempts = 0
+        self._gives_up_at = time.monotonic() + core.wait.total_seconds()
+        self._poll_seconds = POLL_FIRST_SECONDS
+
+    def turns(self) -> Turns:
+        """Ends with the result, or raises what the caller has to know."""
+        try:
+            for _ in range(TURNS_MAX):
+                done = yield from self._take(self._decide())
+                if done is not None:
+                    return done.value
+            raise refusals.too_many_turns(self._known(), TURNS_MAX)
+        finally:
+            if self._claim is not None:
+                self.core.heartbeat.release(self._claim)
+
+    def _decide(self) -> actions.Action:
+        operation = self._operation
+        return self.core.decide(
+            operation,
+            self.tool.effect,
+            self._answer,
+            self.core.store.now(),
+            fingerprint=self._fingerprint,
+            held_fence=None if self._claim is None else self._claim.operation.fence,
+            owner_is_gone=self._owner_is_gone(operation),
+        )
+
+    def _owner_is_gone(self, operation: Operation | None) -> bool:
+        if self._claim is not None or operation is None or operation.state is not State.INVOKED:
+            return False
+        return operation.owner is not None and self.core.owners.is_gone(operation.owner)
+
+    def _take(self, action: actions.Action) -> Generator[Step, Any, _Done | None]:
+        match action:
+            case actions.Replay():
+                return _Done(refusals.recorded_result(self._known()))
+            case actions.Claim():
+                yield from self._take_claim()
+            case actions.Invoke():
+                return (yield from self._invoke())
+            case actions.Wait():
+                yield from self._wait(action)
+            case actions.LeaveInDoubt(event):
+                yield from self._leave_in_doubt(event)
+            case actions.Lookup():
+                yield from self._look_up()
+            case actions.Settle(evidence):
+                yield from self._settle(evidence)
+            case actions.Ask(why):
+                raise refusals.ask(self._known(), why) from self._failure
+            case actions.Refuse(reason):
+                raise refusals.refuse(self._known(), reason, self._intent)
+            case _:
+                assert_never(action)
+        return None
+
+    # -------------------------------------------------------------- claim
+
+    def _take_claim(self) -> Generator[Step, Any, None]:
+        if self._failure is not None and self._attempts >= self.tool.attempts:
+            raise self._give_up()
+        core, now = self.core, self.core.store.now()
+        owner = core.owners.me()
+        write: Insert | Move
+        if self._operation is None:
+            write = Insert(lifecycle.open_claim(self._intent, owner=owner, now=now, lease=core.lease))
+            wanted = write.operation
+        else:
+            write = lifecycle.claim(self._operation, owner=owner, now=now, lease=core.lease)
+            wanted = write.after
+        core.checkpoint("claiming", wanted.key)
+        outcome = yield from self._apply_claim(write, wanted)
+        self._see(outcome.operation)
+        if outcome.applied:
+            self._claim = core.heartbeat.hold(self._known())
+            core.checkpoint("claimed", self._known().key)
+
+    def _apply_claim(self, write: Write, wanted: Operation) -> Generator[Step, Any, Outcome]:
+        """Fail closed: unless the claim is known to be ours, nothing is sent."""
+        try:
+            outcome: Outcome = yield Apply(write)
+        except CommitInDoubt as problem:
+            self.core.never_sent.add(wanted.owner or "")
+            try:
+                current: Operation | None = yield Read(wanted.key)
+            except StoreError:
+                raise refusals.claim_in_doubt(wanted) from problem
+            if current is None:
+                raise refusals.claim_in_doubt(wanted) from problem
+            is_ours = current.owner == wanted.owner
+            if is_ours:
+                self.core.never_sent.discard(wanted.owner or "")
+            return Outcome(is_ours, current)
+        return outcome
+
+    def _see(self, operation: Operation | None) -> None:
+        """The record as it stands. One of another key serves the same business event and is driven instead."""
+        if operation is None:
+            raise refusals.record_vanished(self._intent)
+        self._operation = operation
+        if operation.key != self._intent.key:
+            self._fingerprint = operation.fingerprint
+            self._arguments = None
+
+    # -------------------------------------------------------------- the effect, and what stands after it
+
+    def _invoke(self) -> Generator[Step, Any, _Done | None]:
+        claim = self._claim
+        assert claim is not None, "decide says Invoke only to the holder of the claim"
+        self._attempts += 1
+        ended: Returned | Raised = yield Perform(claim, self._arguments)
+        if isinstance(ended, Returned):
+            self.core.checkpoint("effect_done", claim.operation.key)
+            yield from self._complete(claim, ended.value)
+            self.core.checkpoint("completed", claim.operation.key)
+            return _Done(ended.value)
+        yield from self._fail(claim, ended.error)
+        return None
+
+    def _complete(self, claim: HeldClaim, value: Any) -> Generator[Step, Any, None]:
+        result = recordable(value)
+        move = lifecycle.commit(claim.operation, result=result, now=self.core.store.now())
+        outcome = yield from self._record(claim, move, value)
+        if not outcome.applied:
+            yield from self._report_late(claim.operation, outcome.operation, move.after.result or "", value)
+
+    def _fail(self, claim: HeldClaim, error: BaseException) -> Generator[Step, Any, None]:
+        move = _move_for(claim.operation, error, self.core)
+        outcome = yield from self._record(claim, move, None)
+        if not outcome.applied and outcome.operation is not None:
+            outcome = yield from self._report_failure_late(outcome.operation, claim.operation, error)
+        self._let_go(claim)
+        self._see(outcome.operation)
+        if not isinstance(error, Exception) or self._known().state is State.FAILED:
+            raise refusals.told(error, claim.operation.key)
+        self._failure = error
+
+    def _let_go(self, claim: HeldClaim) -> None:
+        self.core.heartbeat.release(claim)
+        self._claim = None
+
+    def _record(self, claim: HeldClaim, move: Move, value: Any) -> Generator[Step, Any, Outcome]:
+        """Keep trying while the lease lasts; after that nobody else is held up, and the caller is told."""
+        pause = POLL_FIRST_SECONDS
+        while True:  # ends when the lease does
+            try:
+                outcome: Outcome = yield Apply(move)
+            except WriteRefused as problem:
+                if move.event is not Event.COMMITTED:
+                    raise refusals.unrecorded(claim.operation, move, value) from problem
+                move = lifecycle.commit(
+                    claim.operation, result=lost_result(problem), now=self.core.store.now()
+                )
+                continue
+            except StoreError as problem:
+                ends_at = claim.ends_at - timedelta(seconds=pause)
+                if isinstance(problem, StoreVanished) or self.core.store.now() >= ends_at:
+                    raise refusals.unrecorded(claim.operation, move, value) from problem
+            else:
+                return _ours_after_all(outcome, move)
+            yield Pause(pause)
+            pause = min(pause * 2, RETRY_MOST_SECONDS)
+
+    # -------------------------------------------------------------- a worker that was fenced out
+
+    def _report_late(
+        self, mine: Operation, current: Operation | None, result: str, value: Any
+    ) -> Generator[Step, Any, None]:
+        """The effect stands, and somebody else has moved the record meanwhile: our result is evidence."""
+        for _ in range(TURNS_MAX):
+            if current is None:
+                raise refusals.record_vanished(self._intent)
+            if current.state is State.COMMITTED and current.fence == mine.fence:
+                return
+            if not self._settles(mine, current):
+                break
+            now = self.core.store.now()
+            outcome: Outcome = yield Apply(lifecycle.report_late(current, result=result, now=now))
+            if outcome.applied:
+                return
+            current = outcome.operation
+        assert current is not None
+        if isinstance(self.tool.effect, Idempotent) and current.state is not State.FAILED:
+            return  # one key, one effect: the later attempt under the same key reports the same
+        why = f"attempt {mine.fence} returned after attempt {current.fence} was {current.state}"
+        entry = lifecycle.note_divergence(current, fence=mine.fence, why=why, now=self.core.store.now())
+        yield Apply(Note(entry))
+        raise refusals.diverged(current, why, value)
+
+    def _settles(self, mine: Operation, current: Operation) -> bool:
+        """Nothing is in flight (PENDING), or what is in doubt is our own attempt, or the same key."""
+        if current.state is State.UNKNOWN:
+            return current.fence == mine.fence or isinstance(self.tool.effect, Idempotent)
+        return current.state is State.PENDING
+
+    def _report_failure_late(
+        self, current: Operation, mine: Operation, error: BaseException
+    ) -> Generator[Step, Any, Outcome]:
+        """ "It certainly did not happen" settles our own doubt too; anything less changes nothing."""
+        is_ours = current.state is State.UNKNOWN and current.fence == mine.fence
+        if not is_ours or current.earlier_in_doubt or event_of(error) is Event.LEFT_IN_DOUBT:
+            return Outcome(False, current)
+        outcome: Outcome = yield Apply(_move_for(current, error, self.core))
+        return outcome
+
+    # -------------------------------------------------------------- waiting, and finding out
+
+    def _wait(self, wait: actions.Wait) -> Generator[Step, Any, None]:
+        operation = self._known()
+        if operation.owner in self.core.never_sent and operation.state is State.INVOKED:
+            yield from self._take_back(operation)
+            return
+        seconds = (wait.until - self.core.store.now()).total_seconds()
+        left = self._gives_up_at - time.monotonic()
+        is_hopeless = operation.state is State.UNKNOWN and seconds > left
+        if left <= 0 or is_hopeless or self._failure is not None:
+            raise refusals.not_yet(operation, wait.why, timedelta(seconds=max(seconds, 0))) from self._failure
+        yield Pause(max(0.0, min(self._poll_seconds, seconds, left)))
+        self._poll_seconds = min(self._poll_seconds * 2, POLL_MOST_SECONDS)
+        self._see((yield Read(operation.key)))
+
+    def _take_back(self, operation: Operation) -> Generator[Step, Any, None]:
+        """A claim of this process whose acknowledgement was lost: it is known that nothing was sent."""
+        error = "the acknowledgement of the claim was lost, and nothing was sent"
+        move = lifecycle.not_sent(operation, error=error, now=self.core.store.now())
+        self._see((yield Apply(move)).operation)
+        self.core.never_sent.discard(operation.owner or "")
+
+    def _leave_in_doubt(self, event: Event) -> Generator[Step, Any, None]:
+        leave = lifecycle.declare_owner_dead if event is Event.OWNER_DIED else lifecycle.expire
+        self._see((yield Apply(leave(self._known(), now=self.core.store.now()))).operation)
+
+    def _look_up(self) -> Generator[Step, Any, None]:
+        operation, asked_at = self._known(), self.core.store.now()
+        evidence: Evidence = yield Look(operation)
+        self._answer = Answer(evidence=evidence, asked_at=asked_at, fence=operation.fence)
+        self.core.checkpoint("looked_up", operation.key)
+
+    def _settle(self, evidence: Found | Absent) -> Generator[Step, Any, None]:
+        operation, now = self._known(), self.core.store.now()
+        if isinstance(evidence, Found):
+            move = lifecycle.find(operation, result=recordable(evidence.result), now=now)
+        else:
+            move = lifecycle.find_absent(operation, now=now)
+        self._see((yield Apply(move)).operation)
+        self.core.checkpoint("settled", operation.key)
+
+    def _known(self) -> Operation:
+        assert self._operation is not None, "decide says Claim, and nothing else, where there is no record"
+        return self._operation
+
+    def _give_up(self) -> BaseException:
+        """Our own attempts are used up: the last failure, in the words of what it means."""
+        assert self._failure is not None
+        if isinstance(self._failure, NotExecuted) and self._known().state is State.PENDING:
+            return refusals.told(self._failure, self._known().key)
+        error = refusals.in_doubt(self._known(), self._failure)
+        error.__cause__ = self._failure
+        return error
+
+
+# ------------------------------------------------------------------ small and pure
+
+
+def _move_for(before: Operation, error: BaseException, core: Core) -> Move:
+    move = {
+        Event.REJECTED: lifecycle.reject,
+        Event.NOT_SENT: lifecycle.not_sent,
+        Event.LEFT_IN_DOUBT: lifecycle.leave_in_doubt,
+    }[event_of(error)]
+    return move(before, error=describe(error), now=core.store.now())
+
+
+def _ours_after_all(outcome: Outcome, move: Move) -> Outcome:
+    """An earlier try of the same move went through although its acknowledgement was lost."""
+    now_there = outcome.operation
+    if outcome.applied or now_there is None or now_there.state is not move.after.state:
+        return outcome
+    is_same = (now_there.fence, now_there.updated_at) == (move.after.fence, move.after.updated_at)
+    return Outcome(is_same, now_there)
+
+
+def recordable(value: Any) -> str:
+    """The result as text; where it has no faithful form, the fact that it was returned."""
+    try:
+        return values.encode(value)
+    except (Unencodable, RecursionError, MemoryError) as problem:
+        return lost_result(problem)
+
+
+def lost_result(problem: BaseException) -> str:
+    return values.encode({refusals.LOST: describe(problem)})

@@ -1,0 +1,202 @@
+"""The guard: what a program holds in its hands."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Final
+
+from semel import decide as decisions
+from semel.engine import sweeps, sync
+from semel.engine.claims import Heartbeat
+from semel.engine.core import Core, Decide
+from semel.engine.course import Apply, Look
+from semel.engine.group_commit import GroupCommit
+from semel.engine.owner import ProcessOwners
+from semel.engine.resolve import resolve
+from semel.engine.run import RunEntrance, call_in_current_run
+from semel.engine.tool import OncePer, Tool
+from semel.errors import UsageError
+from semel.model import Effect, HistoryEntry, Operation, Resolution, State
+from semel.ports import Checkpoint, Store, no_checkpoint
+
+LEASE: Final = timedelta(seconds=30)
+WAIT: Final = timedelta(seconds=10)
+
+
+class Guard:
+    """One intent, one effect. Made by `semel.open(url)`; safe to share between threads, tasks and forks."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        namespace: str = "",
+        lease: timedelta = LEASE,
+        wait: timedelta = WAIT,
+        checkpoint: Checkpoint = no_checkpoint,
+        decide: Decide = decisions.decide,
+    ) -> None:
+        """
+        `namespace`  keeps several programs apart in one store.
+        `lease`      how long a silent owner counts as alive; renewed while its effect runs.
+        `wait`       how long a call waits for a live owner, or for evidence to count, before it says so.
+        """
+        if lease <= timedelta(0) or wait < timedelta(0):
+            raise UsageError(
+                f"lease={lease} must be positive and wait={wait} not negative. Nothing was opened."
+            )
+        committer = GroupCommit(store.apply)
+        self._core = Core(
+            store=store,
+            committer=committer,
+            heartbeat=Heartbeat(committer.submit, store.now, lease),
+            owners=ProcessOwners(),
+            namespace=namespace,
+            lease=lease,
+            wait=wait,
+            checkpoint=checkpoint,
+            decide=decide,
+        )
+        self._tools: dict[str, Tool] = {}
+        _reset_in_children(self)
+
+    @property
+    def store(self) -> Store:
+        return self._core.store
+
+    @property
+    def namespace(self) -> str:
+        return self._core.namespace
+
+    # -------------------------------------------------------------- tools and runs
+
+    def tool(
+        self,
+        *,
+        effect: Effect,
+        once_per: OncePer | None = None,
+        name: str | None = None,
+        attempts: int = 1,
+    ) -> Callable[[Callable[..., Any]], Tool]:
+        """Register a function as a tool.
+
+        `effect`    what a crash means for it: Safe(), Idempotent(...), Atomic() or Unsafe(...).
+        `once_per`  the business identity: names of arguments, or a function of them. A second intent with the
+                    same identity does not run; it gets the first one's result, or waits, or is refused.
+        `attempts`  how often one call may try, where another attempt is licensed; 1 leaves retrying to you.
+        """
+
+        def register(fn: Callable[..., Any]) -> Tool:
+            tool = Tool(
+                fn,
+                name=name,
+                effect=effect,
+                once_per=once_per,
+                attempts=attempts,
+                caller=call_in_current_run,
+            )
+            if tool.name in self._tools:
+                raise UsageError(
+                    f"A tool named {tool.name!r} is registered already. Nothing was registered. Pass name=."
+                )
+            self._tools[tool.name] = tool
+            return tool
+
+        return register
+
+    def run(self, run_id: str) -> RunEntrance:
+        """Enter with `with` or `async with`. The same id is the same run, resumed."""
+        return RunEntrance(self._core, run_id)
+
+    # -------------------------------------------------------------- looking
+
+    def read(self, key: str) -> Operation | None:
+        return self.store.read(key)
+
+    def history(self, key: str) -> list[HistoryEntry]:
+        """What happened to an operation besides the plain claim and completion, oldest first."""
+        return self.store.read_history(key)
+
+    def in_doubt(self) -> list[Operation]:
+        """Everything UNKNOWN."""
+        return list(sweeps.open_operations(self._core, State.UNKNOWN))
+
+    def divergences(self, *, limit: int = 100) -> list[HistoryEntry]:
+        """Effects that happened against what was declared, newest first."""
+        return self.store.read_divergences(limit=limit)
+
+    # -------------------------------------------------------------- settling
+
+    def resolve(
+        self, key: str, answer: Resolution, *, by: str, why: str, fingerprint: str | None = None
+    ) -> Operation:
+        """A person's answer: ItHappened(result), RunIt() or GiveUp(); recorded with who and why.
+
+        `fingerprint`: as shown to the person; refused if the call was another one.
+        Raises `ClaimHeld` while it still runs, `IllegalTransition` where there is nothing to answer.
+        """
+        return resolve(self._core, key, answer, by=by, why=why, fingerprint=fingerprint)
+
+    def recover(self) -> list[Operation]:
+        """Move every claim whose owner is gone to UNKNOWN; those moved. Causes no effect."""
+        return sweeps.recover(self._core)
+
+    def reconcile(self) -> sweeps.Reconciled:
+        """Ask the lookups about everything UNKNOWN, and settle what they prove. Causes no effect."""
+        steps = sweeps.reconcile(self._core, self._tools)
+        answer: Any = None
+        try:
+            while True:  # bounded by the number of operations
+                match steps.send(answer):
+                    case Apply(write):
+                        answer = self._core.committer.submit(write)
+                    case Look(operation):
+                        answer = sync.look(self._tools[operation.tool], operation)
+        except StopIteration as end:
+            result: sweeps.Reconciled = end.value
+            return result
+
+    def reap(self, *, older_than: timedelta) -> int:
+        """Delete arguments and results of operations that ended longer ago than this; how many.
+
+        Their keys stay: a late repeat is refused, not run again.
+        """
+        return sweeps.reap(self._core, older_than=older_than)
+
+    # -------------------------------------------------------------- the end
+
+    def close(self) -> None:
+        self._core.heartbeat.close()
+        self._core.committer.close()
+        self.store.close()
+
+    def __enter__(self) -> Guard:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _after_fork(self) -> None:
+        core = self._core
+        core.store.reset_after_fork()
+        core.committer.reset_after_fork()
+        core.heartbeat.reset_after_fork()
+        core.owners = ProcessOwners()
+        core.never_sent = set()
+
+
+def _reset_in_children(guard: Guard) -> None:
+    """A forked child gets connections, locks, threads and an identity of its own."""
+    if not hasattr(os, "register_at_fork"):
+        return
+    reference = weakref.ref(guard)
+
+    def reset() -> None:
+        alive = reference()
+        if alive is not None:
+            alive._after_fork()
+
+    os.register_at_fork(after_in_child=reset)

@@ -1,0 +1,147 @@
+"""What a caller is told: what happened, what the record now says, what to do."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Final
+
+from semel import values
+from semel.errors import (
+    ClaimHeld,
+    Diverged,
+    KeyReused,
+    OutcomeUnknown,
+    PausedForPerson,
+    PreviouslyFailed,
+    Reaped,
+    ResultLost,
+    SemelError,
+    StoreError,
+)
+from semel.model import Intent, Move, Operation, State
+
+LOST: Final = "$semel.result_lost"
+
+
+def recorded_result(operation: Operation) -> Any:
+    """The result of a committed operation, as it was returned."""
+    value = values.decode(operation.result or "null")
+    if isinstance(value, dict) and LOST in value:
+        raise ResultLost(
+            f"{_name(operation)} happened, and its record says COMMITTED; but its result could not be recorded "
+            f"({value[LOST]}). It is not run again. Read the result from the provider, by the key.",
+            key=operation.key,
+        )
+    return value
+
+
+def refuse(operation: Operation, reason: str, intent: Intent) -> SemelError:
+    if reason == "key_reused":
+        return KeyReused(
+            f"{intent.tool} was called for run {intent.run_id!r}, step {intent.step!r}, call "
+            f"{intent.call_id!r} with other arguments than before. Nothing was sent; the record keeps "
+            f"{operation.tool}({operation.arguments}) and says {operation.state}. Repeat the call as it was, "
+            "or give a new intent its own run, step or call id.",
+            key=operation.key,
+        )
+    if reason == "reaped":
+        return Reaped(
+            f"{_name(operation)} ended as {operation.state} and is past retention: its result is deleted. "
+            "Nothing was sent. Start a new run if it is meant to happen again.",
+            key=operation.key,
+        )
+    return PreviouslyFailed(
+        f"{_name(operation)} did not happen and will not under this key: {operation.error}. The record says "
+        "FAILED; nothing was sent. If it is still wanted, that is a new intent: start a new run.",
+        key=operation.key,
+    )
+
+
+def ask(operation: Operation, why: str) -> PausedForPerson:
+    return PausedForPerson(
+        f"{_name(operation)} may or may not have happened: {operation.error}; {why}. The record says UNKNOWN "
+        f"and nothing more is sent. Look at the provider, then answer: guard.resolve({operation.key!r}, "
+        "ItHappened(result) | RunIt() | GiveUp(), by=..., why=...).",
+        key=operation.key,
+        fingerprint=operation.fingerprint,
+    )
+
+
+def not_yet(operation: Operation, why: str, retry_after: timedelta) -> SemelError:
+    if operation.state is State.INVOKED:
+        return ClaimHeld(
+            f"{_name(operation)} is being worked on by a live owner. The record says INVOKED; this call sent "
+            f"nothing. Call again within {retry_after} to get its result.",
+            key=operation.key,
+            retry_after=retry_after,
+        )
+    return OutcomeUnknown(
+        f"{_name(operation)} may or may not have happened: {why}. The record says {operation.state}; nothing "
+        f"more is sent until it is known. Repeat the same call in {retry_after}.",
+        key=operation.key,
+        retry_after=retry_after,
+    )
+
+
+def in_doubt(operation: Operation, failure: BaseException) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"{_name(operation)} may or may not have happened: {type(failure).__name__}: {failure}. The record says "
+        f"{operation.state}. Repeat the same call: it goes on from the record and causes no second effect.",
+        key=operation.key,
+        retry_after=timedelta(0),
+    )
+
+
+def unrecorded(operation: Operation, move: Move, value: Any) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"{_name(operation)} ran and would be {move.after.state}, but the store took no record of it while the "
+        "claim lasted. The record says INVOKED and will say UNKNOWN; it is not re-run on that account. What the "
+        "tool returned is in `.result`. Once the store is back, call again or settle it with guard.resolve.",
+        key=operation.key,
+        result=value,
+    )
+
+
+def claim_in_doubt(wanted: Operation) -> StoreError:
+    return StoreError(
+        f"{_name(wanted)} was not started: the store did not confirm the claim, and could not be asked. Nothing "
+        "was sent. Call again once the store is back.",
+        key=wanted.key,
+    )
+
+
+def record_vanished(intent: Intent) -> StoreError:
+    return StoreError(
+        f"The record of {intent.tool} ({intent.key[:12]}…) is gone from the store. Nothing more is sent. Somebody "
+        "deleted it or the store was restored from a backup: compare with the provider before you go on.",
+        key=intent.key,
+    )
+
+
+def diverged(operation: Operation, why: str, value: Any) -> Diverged:
+    return Diverged(
+        f"{_name(operation)} took effect against what was declared: {why}. The record says {operation.state} and "
+        "keeps this in its history. Compare with the provider; compensate if there are two effects; then correct "
+        "lookup_lag, request_deadline or the lookup.",
+        key=operation.key,
+        result=value,
+    )
+
+
+def too_many_turns(operation: Operation, turns: int) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"{_name(operation)} did not come to rest in {turns} turns: others keep moving the record. It says "
+        f"{operation.state}. Repeat the same call later.",
+        key=operation.key,
+    )
+
+
+def told(error: BaseException, key: str) -> BaseException:
+    """The tool's own error, with the operation's key where it can carry one."""
+    if isinstance(error, SemelError) and error.key is None:
+        error.key = key
+    return error
+
+
+def _name(operation: Operation) -> str:
+    return f"{operation.tool} (run {operation.run_id!r}, key {operation.key[:12]}…)"

@@ -1,0 +1,84 @@
+"""A person's answer to UNKNOWN: it happened | it did not, run it | it did not, give up."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from semel import lifecycle, values
+from semel.engine.core import Core
+from semel.engine.sweeps import leave_in_doubt
+from semel.errors import ClaimHeld, UsageError
+from semel.model import GiveUp, ItHappened, Move, Operation, Resolution, RunIt, State
+
+RACES_MAX: Final = 10  # moves by others between our read and our write
+
+
+def resolve(
+    core: Core, key: str, answer: Resolution, *, by: str, why: str, fingerprint: str | None
+) -> Operation:
+    """The operation as it now stands. Recorded with who and why."""
+    _require_reasons(by, why)
+    if isinstance(answer, ItHappened):
+        values.encode(answer.result)  # refused here, before anything changes
+    for _ in range(RACES_MAX):
+        operation = _read(core, key, fingerprint)
+        move = _move(core, operation, answer, by=by, why=why)
+        outcome = core.committer.submit(move)
+        if outcome.applied and outcome.operation is not None and move.before.state is not State.INVOKED:
+            return outcome.operation
+    raise ClaimHeld(
+        f"The record of {key[:12]}… keeps being moved by others. Your answer was not recorded. Look again.",
+        key=key,
+    )
+
+
+def _move(core: Core, operation: Operation, answer: Resolution, *, by: str, why: str) -> Move:
+    now = core.store.now()
+    if operation.state is State.INVOKED:
+        in_doubt = leave_in_doubt(core, operation)
+        if in_doubt is None:
+            ends_at = operation.lease_expires_at or now
+            raise ClaimHeld(
+                f"{operation.tool} ({key_start(operation)}) still runs: its owner is alive. Your answer was not "
+                "recorded. Wait for it to end.",
+                key=operation.key,
+                retry_after=ends_at - now,
+            )
+        return in_doubt
+    match answer:
+        case ItHappened(result):
+            return lifecycle.confirm(operation, result=values.encode(result), by=by, why=why, now=now)
+        case RunIt():
+            return lifecycle.clear(operation, by=by, why=why, now=now)
+        case GiveUp():
+            return lifecycle.abandon(operation, by=by, why=why, now=now)
+        case _:
+            raise UsageError(
+                f"{answer!r} is no answer. Nothing was recorded. Say ItHappened(result), RunIt() or GiveUp()."
+            )
+
+
+def _read(core: Core, key: str, fingerprint: str | None) -> Operation:
+    operation = core.store.read(key)
+    if operation is None:
+        raise UsageError(
+            f"No operation has the key {key!r}. Nothing was recorded. guard.in_doubt() lists those in doubt."
+        )
+    if fingerprint is not None and fingerprint != operation.fingerprint:
+        raise UsageError(
+            f"The answer is bound to fingerprint {fingerprint[:12]}…, but {operation.tool} "
+            f"({key_start(operation)}) was called with other arguments: {operation.arguments}. Nothing was "
+            "recorded. Look at the call again."
+        )
+    return operation
+
+
+def _require_reasons(by: str, why: str) -> None:
+    if not by or not why:
+        raise UsageError(
+            "An answer needs `by` (who says so) and `why` (how they know). Nothing was recorded."
+        )
+
+
+def key_start(operation: Operation) -> str:
+    return f"key {operation.key[:12]}…"

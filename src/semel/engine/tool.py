@@ -1,0 +1,124 @@
+"""A tool: a plain function, the kind of its effect, and its business identity."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from semel.engine.call import Call
+from semel.errors import UsageError
+from semel.model import Atomic, Effect, Idempotent, Safe, Unsafe
+
+INJECTED: Final = ("call", "tx")
+
+OncePer = str | Sequence[str] | Callable[..., Any]
+Caller = Callable[["Tool", dict[str, Any]], Any]
+
+
+class Tool:
+    """Made by `guard.tool(...)`. Calling it inside a run goes through the guard; `fn` is bare."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *,
+        name: str | None,
+        effect: Effect,
+        once_per: OncePer | None,
+        attempts: int,
+        caller: Caller,
+    ) -> None:
+        if not callable(fn):
+            raise UsageError(f"{fn!r} is not a function. Nothing was registered.")
+        self.fn = fn
+        self.name = name if name is not None else str(getattr(fn, "__name__", ""))
+        self.effect = effect
+        self.attempts = attempts
+        self.is_async = inspect.iscoroutinefunction(fn)
+        self._caller = caller
+        self._signature = inspect.signature(fn)
+        self.wants_call = "call" in self._signature.parameters
+        self.wants_tx = "tx" in self._signature.parameters
+        self._names = tuple(name for name in self._signature.parameters if name not in INJECTED)
+        self._bare_signature = self._signature.replace(
+            parameters=[self._signature.parameters[name] for name in self._names]
+        )
+        functools.update_wrapper(self, fn)
+        self.__signature__ = self._bare_signature
+        self._identity = _identity_maker(once_per, self._names)
+        _check(self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._caller(self, self.bind(args, kwargs))
+
+    def __repr__(self) -> str:
+        return f"<semel tool {self.name} ({self.effect.name})>"
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments by name, defaults filled in, so that the way a call is written does not matter."""
+        if not args and kwargs.keys() == set(self._names):
+            return {name: kwargs[name] for name in self._names}
+        try:
+            bound = self._bare_signature.bind(*args, **kwargs)
+        except TypeError as problem:
+            raise UsageError(
+                f"{self.name}{self._bare_signature} was called wrongly: {problem}. Nothing was sent."
+            ) from None
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+    def business_identity(self, arguments: Mapping[str, Any]) -> Sequence[Any] | None:
+        """The values that name the business event, or None if the tool declares none."""
+        return None if self._identity is None else self._identity(arguments)
+
+    def injected(self, *, call: Call | None, tx: Any = None) -> dict[str, Any]:
+        extra: dict[str, Any] = {}
+        if self.wants_call:
+            extra["call"] = call
+        if self.wants_tx:
+            extra["tx"] = tx
+        return extra
+
+
+def _identity_maker(
+    once_per: OncePer | None, names: Sequence[str]
+) -> Callable[[Mapping[str, Any]], Sequence[Any]] | None:
+    if once_per is None:
+        return None
+    if callable(once_per):
+        return lambda arguments: (once_per(**arguments),)
+    wanted = (once_per,) if isinstance(once_per, str) else tuple(once_per)
+    missing = [name for name in wanted if name not in names]
+    if missing or not wanted:
+        raise UsageError(
+            f"once_per={once_per!r} must name arguments of the tool ({', '.join(names) or 'it has none'}), "
+            "or be a function of them. Nothing was registered."
+        )
+    return lambda arguments: tuple(arguments[name] for name in wanted)
+
+
+def _check(tool: Tool) -> None:
+    kinds = inspect.Parameter
+    for parameter in tool._bare_signature.parameters.values():
+        if parameter.kind in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD, kinds.POSITIONAL_ONLY):
+            raise _wrong(tool, f"parameter {parameter} has no fixed name; name each argument")
+        if parameter.name == "self":
+            raise _wrong(tool, "it is a method; register a function, or a bound method's function")
+    if not tool.name:
+        raise _wrong(tool, "it has no name; pass name=")
+    if not isinstance(tool.effect, Safe | Idempotent | Atomic | Unsafe):
+        raise _wrong(tool, f"effect={tool.effect!r} is not Safe(), Idempotent(...), Atomic() or Unsafe(...)")
+    if isinstance(tool.effect, Atomic) != tool.wants_tx:
+        raise _wrong(tool, "an Atomic tool takes `tx` and writes through it, and no other kind does")
+    if isinstance(tool.effect, Atomic) and tool.is_async:
+        raise _wrong(
+            tool, "an Atomic tool is a plain function (`def`): its transaction must not wait for a loop"
+        )
+    if tool.attempts < 1:
+        raise _wrong(tool, f"attempts={tool.attempts} must be at least 1")
+
+
+def _wrong(tool: Tool, what: str) -> UsageError:
+    return UsageError(f"The tool {tool.name or tool.fn!r} cannot be guarded: {what}. Nothing was registered.")

@@ -1,0 +1,75 @@
+"""Names: the key of an intent, the fingerprint of its arguments, the identity of its business event.
+
+Each is a SHA-256 over length-prefixed fields behind a version tag, so no choice of names can collide by
+playing with delimiters (`a:b` + `c` against `a` + `b:c`), and a later encoding cannot collide with this one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from semel import values
+from semel.errors import UsageError
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+KEY_LENGTH_MIN: Final = 16  # 16 characters of base 32 are 80 bits: a billion keys collide once in two million
+_BASE32: Final = "abcdefghijklmnopqrstuvwxyz234567"
+
+
+def idempotency_key(namespace: str, run_id: str, step: str, call_id: str) -> str:
+    """Name the intent by where it stands in the run, never by what the model wrote. 64 hex characters.
+
+    A retried model turn rewords its arguments; the coordinates survive.
+    """
+    return _digest(b"semel.key.v1", namespace, run_id, step, call_id)
+
+
+def fingerprint(tool: str, arguments: dict[str, Any]) -> str:
+    """Digest of tool and canonical arguments: tells one key used for two things. 64 hex characters.
+
+    Raises `Unencodable`, naming the argument's path.
+    """
+    return _digest(b"semel.fingerprint.v1", tool, values.canonical(arguments))
+
+
+def once_key(namespace: str, tool: str, identity: Sequence[Any]) -> str:
+    """Name a business event (`once_per=`), whatever run or call it is asked for in."""
+    return _digest(b"semel.once.v1", namespace, tool, values.canonical(list(identity)))
+
+
+def short_key(key: str, *, max_length: int) -> str:
+    """The same name for a provider with narrower rules: at most `max_length` lower-case letters and digits.
+
+    A key that fits is left as it is; otherwise a digest of it, never a cut of it.
+    """
+    if max_length < KEY_LENGTH_MIN:
+        raise UsageError(
+            f"A key of {max_length} characters would not be unique: the least is {KEY_LENGTH_MIN}. "
+            "Nothing was sent. Use a field of the provider's that is wider."
+        )
+    if max_length >= len(key):
+        return key
+    number = int(_digest(b"semel.short.v1", key), 16)
+    return "".join(_BASE32[(number >> (5 * place)) & 31] for place in range(min(max_length, 51)))
+
+
+def key_as_uuid(key: str) -> UUID:
+    """The same name as a UUID (version 8: custom)."""
+    from uuid import UUID  # slow to import, rarely needed
+
+    number = int(_digest(b"semel.uuid.v1", key)[:32], 16)
+    number = number & ~(0xF << 76) | (0x8 << 76)
+    return UUID(int=number & ~(0x3 << 62) | (0x2 << 62))
+
+
+def _digest(version: bytes, *fields: str) -> str:
+    parts = [version]
+    for text in fields:
+        encoded = text.encode("utf-8", "surrogatepass")
+        parts.append(len(encoded).to_bytes(8, "big"))
+        parts.append(encoded)
+    return hashlib.sha256(b"".join(parts)).hexdigest()

@@ -1,0 +1,312 @@
+"""The nouns: intent, operation, move, state, event, effect kinds, evidence, a person's answer.
+
+All are frozen records. Times end in `_at` and are aware UTC; spans are `timedelta`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, ClassVar, Final, TypeAlias
+
+from semel.errors import UsageError
+
+REQUEST_DEADLINE: Final = timedelta(seconds=60)
+LOOKUP_LAG: Final = timedelta(seconds=30)
+
+
+class State(StrEnum):
+    PENDING = "PENDING"  # not sent
+    INVOKED = "INVOKED"  # claimed; may be in flight
+    COMMITTED = "COMMITTED"  # happened, result recorded
+    UNKNOWN = "UNKNOWN"  # may have happened
+    FAILED = "FAILED"  # certainly did not happen, and will not
+
+
+class Event(StrEnum):
+    CLAIMED = "claimed"
+    RESENT = "resent"  # claimed again under the same key, which the provider honours
+    RENEWED = "renewed"
+    COMMITTED = "committed"
+    REJECTED = "rejected"
+    NOT_SENT = "not_sent"
+    LEFT_IN_DOUBT = "left_in_doubt"
+    LEASE_EXPIRED = "lease_expired"
+    OWNER_DIED = "owner_died"
+    FOUND = "found"
+    FOUND_ABSENT = "found_absent"
+    REPORTED_LATE = "reported_late"  # a fenced-out worker came back with its result
+    CONFIRMED = "confirmed"  # a person: it happened
+    CLEARED = "cleared"  # a person: it did not, run it
+    ABANDONED = "abandoned"  # a person: it did not, give up
+    REAPED = "reaped"
+    DIVERGED = "diverged"  # noted in the history; changes no state
+
+
+# ------------------------------------------------------------------ the record
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Intent:
+    """The decision to cause one effect once. Named by its coordinates, never by its arguments."""
+
+    key: str
+    namespace: str
+    run_id: str
+    step: str
+    call_id: str
+    tool: str
+    effect: str
+    fingerprint: str
+    arguments: str  # encoded by `semel.values`
+    once_key: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Operation:
+    """The durable record of an intent.
+
+    `fence` grows by one with each claim; as each claim starts one attempt, it is also the attempt's number.
+    `first_sent_at` is when the key may first have reached the provider: its age counts from here.
+    `send_deadline_at` is the last instant at which any attempt so far could still send.
+    `earlier_in_doubt`: this attempt resends; what it learns of itself proves nothing about the earlier ones.
+    """
+
+    key: str
+    namespace: str
+    run_id: str
+    step: str
+    call_id: str
+    tool: str
+    effect: str
+    fingerprint: str
+    arguments: str
+    once_key: str | None
+    state: State
+    fence: int
+    owner: str | None
+    lease_expires_at: datetime | None
+    first_sent_at: datetime | None
+    send_deadline_at: datetime | None
+    earlier_in_doubt: bool
+    result: str | None
+    error: str | None
+    created_at: datetime
+    updated_at: datetime
+    reaped_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Move:
+    """One legal change, made by `semel.lifecycle` alone. It says what it saw.
+
+    `seen_lease_at` is set where the move must also find the lease as it saw it: whoever declares
+    an owner gone must not overlook that it has just renewed.
+    """
+
+    event: Event
+    before: Operation
+    after: Operation
+    seen_lease_at: datetime | None = None
+    by: str | None = None
+    why: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HistoryEntry:
+    """One line of an operation's history: every move but the plain claim, renewal and completion."""
+
+    key: str
+    event: Event
+    from_state: State
+    to_state: State
+    fence: int
+    at: datetime
+    by: str | None
+    why: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunEvent:
+    """One line of a run's log. `payload` is encoded by `semel.values`."""
+
+    namespace: str
+    run_id: str
+    position: int
+    kind: str
+    payload: str
+    at: datetime
+
+
+# ------------------------------------------------------------------ evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The provider shows the effect. `key` is the reference on the provider's own row, if it carries one:
+    it is compared, so that somebody else's row settles nothing."""
+
+    result: Any = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """The provider does not show the effect. Whether that proves anything is for `decide` to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inconclusive:
+    """The provider's answer settles nothing: in progress, two rows, unreachable.
+
+    `retry_after`  when asking again may help; None where only a person can help.
+    """
+
+    why: str
+    retry_after: timedelta | None = None
+
+
+Evidence: TypeAlias = Found | Absent | Inconclusive
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """Evidence, with the instant at which the provider was asked and the fence it speaks about."""
+
+    evidence: Evidence
+    asked_at: datetime
+    fence: int
+
+
+Lookup: TypeAlias = Callable[[Any], Any]  # Call -> Evidence, or an awaitable of it
+
+
+# ------------------------------------------------------------------ effect kinds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Safe:
+    """Reads only. Nothing is recorded; a repeated call runs again."""
+
+    name: ClassVar[str] = "safe"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Atomic:
+    """The effect lives in the guard's own database: effect and completion are one transaction."""
+
+    name: ClassVar[str] = "atomic"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Idempotent:
+    """The provider dedupes on our key and remembers it for `key_ttl`.
+
+    `request_deadline`  how long after sending a request may still take effect; a resend is refused once
+                        it could arrive after the provider has forgotten the key.
+    `lookup`            asked once a resend is refused; without it a person is.
+    """
+
+    key_ttl: timedelta
+    request_deadline: timedelta = REQUEST_DEADLINE
+    lookup: Lookup | None = None
+    lookup_lag: timedelta = LOOKUP_LAG
+    name: ClassVar[str] = "idempotent"
+
+    def __post_init__(self) -> None:
+        _require_spans(self, "key_ttl", "request_deadline", "lookup_lag")
+        if self.key_ttl <= self.request_deadline:
+            raise UsageError(
+                f"Idempotent(key_ttl={self.key_ttl}) is not longer than request_deadline="
+                f"{self.request_deadline}: a resend could always arrive after the provider has forgotten "
+                "the key. Nothing was registered. State a true key_ttl, a shorter request_deadline, "
+                "or use Unsafe(lookup=...)."
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unsafe:
+    """The provider does not dedupe.
+
+    `lookup`            Call -> Found | Absent | Inconclusive, sync or async; without it a person is asked.
+    `lookup_lag`        how long after an effect the lookup may still miss it.
+    `request_deadline`  how long after sending a request may still take effect.
+    The defaults are cautious; state your provider's own figures.
+    """
+
+    lookup: Lookup | None = None
+    lookup_lag: timedelta = LOOKUP_LAG
+    request_deadline: timedelta = REQUEST_DEADLINE
+    name: ClassVar[str] = "unsafe"
+
+    def __post_init__(self) -> None:
+        _require_spans(self, "lookup_lag", "request_deadline")
+
+
+Effect: TypeAlias = Safe | Idempotent | Atomic | Unsafe
+
+
+def _require_spans(effect: Any, *names: str) -> None:
+    for name in names:
+        span = getattr(effect, name)
+        if not isinstance(span, timedelta):
+            raise UsageError(
+                f"{type(effect).__name__}({name}={span!r}) must be a datetime.timedelta. "
+                "Nothing was registered."
+            )
+        if span < timedelta(0):
+            raise UsageError(
+                f"{type(effect).__name__}({name}={span}) must not be negative. Nothing was registered."
+            )
+
+
+# ------------------------------------------------------------------ a person's answer to UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class ItHappened:
+    """It happened, with this result: the operation becomes COMMITTED."""
+
+    result: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunIt:
+    """It did not happen; run it: the operation becomes PENDING and the next call of the intent runs it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """It did not happen and shall not: the operation becomes FAILED."""
+
+
+Resolution: TypeAlias = ItHappened | RunIt | GiveUp
+
+
+# ------------------------------------------------------------------ writes, as the store sees them
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """The claim of a new intent: insert the record as INVOKED, or find what is there."""
+
+    operation: Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A line for the history that changes no state."""
+
+    entry: HistoryEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """A run's next events, all or none; not applied where the first position is already taken."""
+
+    events: tuple[RunEvent, ...] = field(default=())
+
+
+Write: TypeAlias = Insert | Move | Note | Append

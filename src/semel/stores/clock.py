@@ -1,0 +1,51 @@
+"""Clocks for the stores that have none of their own."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def boot_id() -> str | None:
+    """Names this boot of this host, or None where the platform does not tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+
+
+def microseconds(at: datetime) -> int:
+    return (at - EPOCH) // _MICROSECOND
+
+
+def instant(us: int) -> datetime:
+    return EPOCH + timedelta(microseconds=us)
+
+
+def microseconds_since_boot() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+
+
+class BootClock:
+    """Time since boot plus an anchor fixed once a boot: no step of the wall clock can move it.
+
+    Suspend counts. All processes of one boot that use the same anchor share it.
+    """
+
+    def __init__(self, anchor_us: int) -> None:
+        self._anchor_us = anchor_us
+
+    def now(self) -> datetime:
+        return EPOCH + timedelta(microseconds=self._anchor_us + microseconds_since_boot())
+
+
+class WallClock:
+    """The plain wall clock, where the platform names no boot. A step of it can end a lease early."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)

@@ -1,0 +1,208 @@
+"""Values as text: one faithful form for the record, one canonical form for the fingerprint.
+
+Record form (`encode`/`decode`): JSON in ASCII; what JSON cannot say is tagged `{"$kind": ...}`, and a
+mapping that JSON would mangle (keys that are not strings or begin with `$`) is tagged too. What comes back
+equals what went in, type included: tuples, sets, bytes, dates, decimals, UUIDs, NaN, lone surrogates.
+
+Canonical form (`canonical`): equal values agree (key order; 1, 1.0 and -0.0 with 0; a list and a tuple,
+which no JSON transport can tell apart; equal instants in two time zones), distinct values differ (True and 1;
+integers above 2**53; the number 1, the decimal 1 and the string "1"; a naive and an aware time). Text is
+taken as is: no Unicode normalisation, so "é" in one code point and in two are different. NaN and infinities
+are refused, since NaN does not even equal itself.
+
+What has no faithful form is refused with its path (`$.items[2].when`).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+from semel.errors import Unencodable
+
+DEPTH_MAX: Final = 100  # deeper than any sane argument, shallower than the interpreter's recursion limit
+
+_AS_IS: Final = frozenset({str, int, bool, type(None)})
+
+
+def encode(value: Any) -> str:
+    """The record form. Raises `Unencodable`, naming the path."""
+    return _to_json(_plain(value, "$", 0), in_order=False)
+
+
+def decode(text: str) -> Any:
+    """The value that `encode` was given."""
+    return _revive(json.loads(text))
+
+
+def canonical(value: Any) -> str:
+    """The canonical form. Raises `Unencodable`, naming the path."""
+    return _to_json(_canonical(value, "$", 0), in_order=True)
+
+
+def _to_json(plain: Any, *, in_order: bool = True) -> str:
+    try:
+        return json.dumps(plain, ensure_ascii=True, sort_keys=in_order, separators=(",", ":"))
+    except ValueError as problem:  # an integer beyond the interpreter's digit limit
+        raise Unencodable(f"A value cannot be written as text: {problem}. Nothing was sent.") from None
+
+
+# ------------------------------------------------------------------ the record form
+
+
+def _plain(value: Any, path: str, depth: int) -> Any:
+    kind = type(value)
+    if kind in _AS_IS:
+        return value
+    if kind is dict:
+        return _plain_mapping(value, path, _deeper(path, depth))
+    if kind is list:
+        return [_plain(item, f"{path}[{i}]", _deeper(path, depth)) for i, item in enumerate(value)]
+    if kind is float:
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    return _tagged(value, path, depth, _plain)
+
+
+def _plain_mapping(value: dict[Any, Any], path: str, depth: int) -> Any:
+    if all(type(key) is str and not key.startswith("$") for key in value):
+        return {key: _plain(item, f"{path}.{key}", depth) for key, item in value.items()}
+    return {
+        "$dict": [
+            [_plain(key, f"{path}.<key>", depth), _plain(item, f"{path}.{key!r}", depth)]
+            for key, item in value.items()
+        ]
+    }
+
+
+# ------------------------------------------------------------------ the canonical form
+
+
+def _canonical(value: Any, path: str, depth: int) -> Any:
+    kind = type(value)
+    if kind in _AS_IS:
+        return value
+    if kind is dict:
+        return _canonical_mapping(value, path, _deeper(path, depth))
+    if kind is list or kind is tuple:
+        return [_canonical(item, f"{path}[{i}]", _deeper(path, depth)) for i, item in enumerate(value)]
+    if kind is float:
+        return _canonical_float(value, path)
+    if kind is Decimal:
+        return {"$decimal": _canonical_decimal(value, path)}
+    if kind is datetime and value.tzinfo is not None:
+        return {"$datetime": value.astimezone(UTC).isoformat()}
+    return _tagged(value, path, depth, _canonical)
+
+
+def _canonical_mapping(value: dict[Any, Any], path: str, depth: int) -> Any:
+    if all(type(key) is str and not key.startswith("$") for key in value):
+        return {key: _canonical(item, f"{path}.{key}", depth) for key, item in value.items()}
+    pairs = [
+        [_canonical(key, f"{path}.<key>", depth), _canonical(item, f"{path}.{key!r}", depth)]
+        for key, item in value.items()
+    ]
+    return {"$dict": sorted(pairs, key=_to_json)}
+
+
+def _canonical_float(value: float, path: str) -> int | float:
+    if not math.isfinite(value):
+        raise Unencodable(
+            f"{path} is {value!r}, which does not equal itself or has no value. Nothing was sent. "
+            "Pass None or leave the argument out."
+        )
+    return int(value) if value.is_integer() else value
+
+
+def _canonical_decimal(value: Decimal, path: str) -> str:
+    if not value.is_finite():
+        raise Unencodable(f"{path} is {value!r}, which has no value. Nothing was sent.")
+    sign, digits, exponent = value.as_tuple()
+    text = "".join(map(str, digits)).lstrip("0")
+    stripped = text.rstrip("0")
+    if not stripped:
+        return "0"
+    return f"{'-' if sign else ''}{stripped}e{int(exponent) + len(text) - len(stripped)}"
+
+
+# ------------------------------------------------------------------ what JSON cannot say
+
+
+def _tagged(value: Any, path: str, depth: int, walk: Callable[[Any, str, int], Any]) -> Any:
+    kind = type(value)
+    if kind is tuple:
+        return {"$tuple": [walk(x, f"{path}[{i}]", _deeper(path, depth)) for i, x in enumerate(value)]}
+    if kind is set or kind is frozenset:
+        items = [walk(item, f"{path}.<item>", _deeper(path, depth)) for item in value]
+        return {"$set" if kind is set else "$frozenset": sorted(items, key=_to_json)}
+    if kind in _WRITERS:
+        name, write = _WRITERS[kind]
+        return {name: write(value)}
+    if f"{kind.__module__}.{kind.__qualname__}" == "uuid.UUID":  # compared by name: uuid is slow to import
+        return {"$uuid": str(value)}
+    raise Unencodable(
+        f"{path} is a {kind.__module__}.{kind.__qualname__}, which has no faithful form in the record. "
+        "Pass plain values: None, bool, int, float, str, bytes, list, tuple, dict, set, "
+        "datetime, date, time, timedelta, Decimal, UUID (for an Enum its .value, for a model its dict)."
+    )
+
+
+def _deeper(path: str, depth: int) -> int:
+    if depth >= DEPTH_MAX:
+        raise Unencodable(
+            f"{path[:80]}… is nested deeper than {DEPTH_MAX} levels, or contains itself. "
+            "Pass a flatter value."
+        )
+    return depth + 1
+
+
+def _write_span(value: timedelta) -> list[int]:
+    return [value.days, value.seconds, value.microseconds]
+
+
+_WRITERS: Final[dict[type, tuple[str, Callable[[Any], Any]]]] = {
+    datetime: ("$datetime", datetime.isoformat),
+    date: ("$date", date.isoformat),
+    time: ("$time", time.isoformat),
+    timedelta: ("$timedelta", _write_span),
+    Decimal: ("$decimal", str),
+    bytes: ("$bytes", lambda value: base64.b64encode(value).decode("ascii")),
+}
+
+
+def _uuid(text: str) -> Any:
+    from uuid import UUID  # slow to import, rarely needed
+
+    return UUID(text)
+
+
+_READERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "$datetime": datetime.fromisoformat,
+    "$date": date.fromisoformat,
+    "$time": time.fromisoformat,
+    "$timedelta": lambda parts: timedelta(*parts),
+    "$decimal": Decimal,
+    "$bytes": base64.b64decode,
+    "$uuid": _uuid,
+    "$float": float,
+    "$tuple": lambda items: tuple(_revive(item) for item in items),
+    "$set": lambda items: {_revive(item) for item in items},
+    "$frozenset": lambda items: frozenset(_revive(item) for item in items),
+    "$dict": lambda pairs: {_revive(key): _revive(item) for key, item in pairs},
+}
+
+
+def _revive(plain: Any) -> Any:
+    if type(plain) is list:
+        return [_revive(item) for item in plain]
+    if type(plain) is not dict:
+        return plain
+    if len(plain) == 1:
+        (key,) = plain
+        if key in _READERS:
+            return _READERS[key](plain[key])
+    return {key: _revive(item) for key, item in plain.items()}
