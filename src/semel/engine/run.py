@@ -204,3 +204,16 @@ def _require_name(name: Any, what: str) -> None:
         raise UsageError(
             f"The {what} {name!r} must be a non-empty string: it names the intent. Nothing was sent."
         )
+    if "\x00" in name or not _is_encodable(name):
+        raise UsageError(
+            f"The {what} {name!r} holds NUL or half a surrogate pair, which no database keeps. Nothing was sent. "
+            "Use ordinary text."
+        )
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

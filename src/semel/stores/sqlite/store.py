@@ -65,6 +65,9 @@ _SQL: Final = load_statements(_HERE / "queries.sql")
 _DURABLE_EVENTS: Final = frozenset(
     {Event.CLAIMED, Event.RESENT, Event.CONFIRMED, Event.CLEARED, Event.ABANDONED}
 )
+_ENDS_TRANSACTION: Final = frozenset(
+    {sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH}
+)
 _ABANDONED: Final[list[sqlite3.Connection]] = []  # inherited over a fork; kept so that nothing closes them
 
 Durability = Literal["one-flush", "strict"]
@@ -136,7 +139,11 @@ class SqliteStore:
         connection = self._take_spare()
         try:
             with _written(connection, flush=self._flush_level("FULL")):
-                yield SqliteTransaction(connection)
+                connection.set_authorizer(_leave_transaction_alone)
+                try:
+                    yield SqliteTransaction(connection)
+                finally:
+                    connection.set_authorizer(None)
         finally:
             self._spare.append(connection)
 
@@ -271,21 +278,29 @@ class SqliteHandle:
         self._connection = connection
 
     def execute(self, sql: str, parameters: Any = ()) -> sqlite3.Cursor:
-        _refuse_to_end_transaction(sql)
-        return self._connection.execute(sql, parameters)
+        with _statement_named(sql):
+            return self._connection.execute(sql, parameters)
 
     def executemany(self, sql: str, parameters: Any) -> sqlite3.Cursor:
-        _refuse_to_end_transaction(sql)
-        return self._connection.executemany(sql, parameters)
+        with _statement_named(sql):
+            return self._connection.executemany(sql, parameters)
 
 
-def _refuse_to_end_transaction(sql: str) -> None:
-    word = sql.lstrip().split(None, 1)[0].rstrip(";").upper() if sql.strip() else ""
-    if word in {"BEGIN", "COMMIT", "END", "ROLLBACK", "VACUUM", "ATTACH", "DETACH", "PRAGMA"}:
+def _leave_transaction_alone(action: int, *_: str | None) -> int:
+    return sqlite3.SQLITE_DENY if action in _ENDS_TRANSACTION else sqlite3.SQLITE_OK
+
+
+@contextmanager
+def _statement_named(sql: str) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.DatabaseError as problem:
+        if getattr(problem, "sqlite_errorcode", None) != sqlite3.SQLITE_AUTH:
+            raise
         raise UsageError(
-            f"An Atomic tool may not execute {word}: the guard ends the transaction, effect and record "
-            "together. The transaction is rolled back and nothing happened. Remove the statement."
-        )
+            f"An Atomic tool may not execute {sql.strip()[:40]!r}: the guard ends the transaction, effect and "
+            "record together. Nothing happened yet. Remove the statement."
+        ) from problem
 
 
 # ------------------------------------------------------------------ one write
