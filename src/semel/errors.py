@@ -29,6 +29,20 @@ class SemelError(Exception):
         super().__init__(message)
         self.key = key
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A result that does not pickle must not keep the error from being told: it is told as its text."""
+        return type(self), self.args, {name: _picklable(value) for name, value in vars(self).items()}
+
+
+def _picklable(value: Any) -> Any:
+    import pickle
+
+    try:
+        pickle.dumps(value)
+    except Exception:
+        return f"{type(value).__name__} (could not be pickled)"
+    return value
+
 
 class NotExecuted(SemelError):
     """The effect certainly did not happen."""
@@ -63,9 +77,11 @@ class PreviouslyFailed(NotExecuted):
 
 
 class Reaped(NotExecuted):
-    """The record is past retention. It ran once, its result is deleted, and it is not run again."""
+    """The record is past retention: its result is deleted, and it is not run again. `outcome` says how it ended."""
 
-    outcome: Outcome = "happened"
+    def __init__(self, message: str = "", *, key: str | None = None, outcome: Outcome = "happened") -> None:
+        super().__init__(message, key=key)
+        self.outcome = outcome
 
 
 class OutcomeUnknown(SemelError):
@@ -99,10 +115,11 @@ class PausedForPerson(BaseException):
 
     outcome: Outcome = "unknown"
 
-    def __init__(self, message: str = "", *, key: str = "", fingerprint: str = "") -> None:
+    def __init__(self, message: str = "", *, key: str = "", fingerprint: str = "", attempt: int = 0) -> None:
         super().__init__(message)
         self.key = key
         self.fingerprint = fingerprint
+        self.attempt = attempt
 
 
 class ResultLost(SemelError):
@@ -126,7 +143,9 @@ class Diverged(SemelError):
 
 
 class StoreError(SemelError):
-    """The store could not do what was asked."""
+    """The store could not do what was asked. An earlier attempt may have happened; this call sent nothing."""
+
+    outcome: Outcome = "unknown"
 
 
 class StoreUnavailable(StoreError):

@@ -66,6 +66,13 @@ def key_as_uuid(key: str) -> UUID:
     return UUID(int=number & ~(0x3 << 62) | (0x2 << 62))
 
 
+def is_name_of(key: str, text: str) -> bool:
+    """Whether a provider's reference is this key, in any of the forms that a tool can have given it."""
+    if text == key or text.lower() == str(key_as_uuid(key)):
+        return True
+    return KEY_LENGTH_MIN <= len(text) < len(key) and text == short_key(key, max_length=len(text))
+
+
 def _digest(version: bytes, *fields: str) -> str:
     parts = [version]
     for text in fields:

@@ -115,13 +115,14 @@ def not_sent(before: Operation, *, error: str, now: datetime) -> Move:
     """Back to PENDING. If this was the only attempt, the provider has never seen the key."""
     if before.earlier_in_doubt:
         return leave_in_doubt(before, error=f"{error} (an earlier attempt is still in doubt)", now=now)
-    first_sent_at = None if before.fence == 1 else before.first_sent_at
+    first_sent_at = None if before.fence == 1 else before.first_sent_at  # earlier ones are settled as absent
     return _move(
         before,
         Event.NOT_SENT,
         now,
         lease_expires_at=None,
         first_sent_at=first_sent_at,
+        send_deadline_at=None,
         error=error,
         why=error,
     )
@@ -157,7 +158,8 @@ def find(before: Operation, *, result: str, now: datetime) -> Move:
 
 
 def find_absent(before: Operation, *, now: datetime) -> Move:
-    return _move(before, Event.FOUND_ABSENT, now, earlier_in_doubt=False)
+    """Proven absent: nothing that was sent can land any more."""
+    return _move(before, Event.FOUND_ABSENT, now, earlier_in_doubt=False, send_deadline_at=None)
 
 
 def report_late(before: Operation, *, result: str, now: datetime) -> Move:
@@ -172,6 +174,7 @@ def confirm(before: Operation, *, result: str, by: str, why: str, now: datetime)
 
 
 def clear(before: Operation, *, by: str, why: str, now: datetime) -> Move:
+    """A person saw no effect; that an earlier request can still land, `decide` goes on to mind."""
     return _move(before, Event.CLEARED, now, by=by, why=why, earlier_in_doubt=False)
 
 

@@ -70,7 +70,8 @@ class Operation:
 
     `fence` grows by one with each claim; as each claim starts one attempt, it is also the attempt's number.
     `first_sent_at` is when the key may first have reached the provider: its age counts from here.
-    `send_deadline_at` is the last instant at which any attempt so far could still send.
+    `send_deadline_at` is the last instant at which any attempt so far could still send; None once it is known
+    that nothing sent so far can land any more.
     `earlier_in_doubt`: this attempt resends; what it learns of itself proves nothing about the earlier ones.
     """
 
@@ -167,6 +168,10 @@ class Inconclusive:
     why: str
     retry_after: timedelta | None = None
 
+    def __post_init__(self) -> None:
+        if self.retry_after is not None and not isinstance(self.retry_after, timedelta):
+            raise UsageError(f"Inconclusive(retry_after={self.retry_after!r}) must be a timedelta or None.")
+
 
 Evidence: TypeAlias = Found | Absent | Inconclusive
 
@@ -217,6 +222,7 @@ class Idempotent:
 
     def __post_init__(self) -> None:
         _require_spans(self, "key_ttl", "request_deadline", "lookup_lag")
+        _require_lookup(self)
         if self.key_ttl <= self.request_deadline:
             raise UsageError(
                 f"Idempotent(key_ttl={self.key_ttl}) is not longer than request_deadline="
@@ -243,6 +249,7 @@ class Unsafe:
 
     def __post_init__(self) -> None:
         _require_spans(self, "lookup_lag", "request_deadline")
+        _require_lookup(self)
 
 
 Effect: TypeAlias = Safe | Idempotent | Atomic | Unsafe
@@ -260,6 +267,14 @@ def _require_spans(effect: Any, *names: str) -> None:
             raise UsageError(
                 f"{type(effect).__name__}({name}={span}) must not be negative. Nothing was registered."
             )
+
+
+def _require_lookup(effect: Any) -> None:
+    if effect.lookup is not None and not callable(effect.lookup):
+        raise UsageError(
+            f"{type(effect).__name__}(lookup={effect.lookup!r}) must be a function of the call. "
+            "Nothing was registered."
+        )
 
 
 # ------------------------------------------------------------------ a person's answer to UNKNOWN

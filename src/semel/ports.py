@@ -21,6 +21,13 @@ class Outcome(NamedTuple):
     operation: Operation | None = None
 
 
+class SchemaStatus(NamedTuple):
+    """`version` 0: there are none of Semel's tables."""
+
+    version: int
+    newest: int
+
+
 class AtomicTransaction(Protocol):
     """An open transaction of the store. Leaving the block commits it; an exception rolls it back."""
 
@@ -51,25 +58,41 @@ class Store(Protocol):
 
     def read_run(self, namespace: str, run_id: str) -> list[Operation]: ...
 
-    def read_open(self, state: State, *, limit: int, after_key: str = "") -> list[Operation]:
-        """Operations in one open state by key, a page at a time."""
+    def read_open(self, namespace: str, state: State, *, limit: int, after_key: str = "") -> list[Operation]:
+        """A namespace's operations in one open state by key, a page at a time."""
 
-    def read_ended_before(self, when: datetime, *, limit: int) -> list[Operation]:
-        """Operations in a terminal state, last changed before `when`, not reaped; oldest first."""
+    def read_ended_before(
+        self, namespace: str, when: datetime, *, limit: int, after_key: str = ""
+    ) -> list[Operation]:
+        """A namespace's operations in a terminal state, last changed before `when`, not reaped, by key.
+
+        No index serves it: a sweep reads the table once, page by page.
+        """
 
     def read_history(self, key: str) -> list[HistoryEntry]: ...
 
-    def read_divergences(self, *, limit: int) -> list[HistoryEntry]: ...
+    def read_divergences(self, namespace: str, *, limit: int) -> list[HistoryEntry]: ...
 
     def read_log(self, namespace: str, run_id: str) -> list[RunEvent]: ...
 
     def transaction(self) -> AbstractContextManager[AtomicTransaction]: ...
 
+    def join(self, caller: Any) -> AbstractContextManager[AtomicTransaction]:
+        """A part of the caller's own transaction: leaving the block ends nothing, an exception undoes this part.
+
+        `caller`: a connection to this very database, in a transaction; else `UsageError`, nothing done.
+        """
+
     def now(self) -> datetime:
         """The store's own clock: the one authority for leases, deadlines and ages. Costs no round trip."""
 
-    def reset_after_fork(self) -> None:
-        """Forget, without closing them, the connections that belong to the parent process."""
+    def before_fork(self) -> None:
+        """Whatever has to happen in the parent before it forks; `after_fork_in_parent` follows at once."""
+
+    def after_fork_in_parent(self) -> None: ...
+
+    def after_fork_in_child(self) -> None:
+        """Forget the parent's connections without closing them; the child opens its own when it needs one."""
 
     def close(self) -> None: ...
 

@@ -27,7 +27,9 @@ from semel.errors import Unencodable
 
 DEPTH_MAX: Final = 100  # deeper than any sane argument, shallower than the interpreter's recursion limit
 
-_AS_IS: Final = frozenset({str, int, bool, type(None)})
+INT_BITS_MAX: Final = 14_000  # what the interpreter still writes as text by default (4300 digits)
+
+_AS_IS: Final = frozenset({bool, type(None)})
 
 
 def encode(value: Any) -> str:
@@ -46,10 +48,7 @@ def canonical(value: Any) -> str:
 
 
 def _to_json(plain: Any, *, in_order: bool = True) -> str:
-    try:
-        return json.dumps(plain, ensure_ascii=True, sort_keys=in_order, separators=(",", ":"))
-    except ValueError as problem:  # an integer beyond the interpreter's digit limit
-        raise Unencodable(f"A value cannot be written as text: {problem}. Nothing was sent.") from None
+    return json.dumps(plain, ensure_ascii=True, sort_keys=in_order, separators=(",", ":"))
 
 
 # ------------------------------------------------------------------ the record form
@@ -57,23 +56,27 @@ def _to_json(plain: Any, *, in_order: bool = True) -> str:
 
 def _plain(value: Any, path: str, depth: int) -> Any:
     kind = type(value)
+    if kind is str:
+        return value if value.isascii() else _text(value)
     if kind in _AS_IS:
         return value
     if kind is dict:
         return _plain_mapping(value, path, _deeper(path, depth))
     if kind is list:
         return [_plain(item, f"{path}[{i}]", _deeper(path, depth)) for i, item in enumerate(value)]
+    if kind is int:
+        return _writable(value, path)
     if kind is float:
         return value if math.isfinite(value) else {"$float": repr(value)}
     return _tagged(value, path, depth, _plain)
 
 
 def _plain_mapping(value: dict[Any, Any], path: str, depth: int) -> Any:
-    if all(type(key) is str and not key.startswith("$") for key in value):
+    if all(map(_is_plain_key, value)):
         return {key: _plain(item, f"{path}.{key}", depth) for key, item in value.items()}
     return {
         "$dict": [
-            [_plain(key, f"{path}.<key>", depth), _plain(item, f"{path}.{key!r}", depth)]
+            [_plain(key, f"{path}.<key>", depth), _plain(item, f"{path}.<{type(key).__name__} key>", depth)]
             for key, item in value.items()
         ]
     }
@@ -84,29 +87,64 @@ def _plain_mapping(value: dict[Any, Any], path: str, depth: int) -> Any:
 
 def _canonical(value: Any, path: str, depth: int) -> Any:
     kind = type(value)
+    if kind is str:
+        return value if value.isascii() else _text(value)
     if kind in _AS_IS:
         return value
     if kind is dict:
         return _canonical_mapping(value, path, _deeper(path, depth))
     if kind is list or kind is tuple:
         return [_canonical(item, f"{path}[{i}]", _deeper(path, depth)) for i, item in enumerate(value)]
+    if kind is int:
+        return _writable(value, path)
     if kind is float:
         return _canonical_float(value, path)
     if kind is Decimal:
         return {"$decimal": _canonical_decimal(value, path)}
     if kind is datetime and value.tzinfo is not None:
-        return {"$datetime": value.astimezone(UTC).isoformat()}
+        return {"$datetime": _in_utc(value, path)}
     return _tagged(value, path, depth, _canonical)
 
 
 def _canonical_mapping(value: dict[Any, Any], path: str, depth: int) -> Any:
-    if all(type(key) is str and not key.startswith("$") for key in value):
+    if all(map(_is_plain_key, value)):
         return {key: _canonical(item, f"{path}.{key}", depth) for key, item in value.items()}
     pairs = [
-        [_canonical(key, f"{path}.<key>", depth), _canonical(item, f"{path}.{key!r}", depth)]
+        [
+            _canonical(key, f"{path}.<key>", depth),
+            _canonical(item, f"{path}.<{type(key).__name__} key>", depth),
+        ]
         for key, item in value.items()
     ]
     return {"$dict": sorted(pairs, key=_to_json)}
+
+
+def _is_plain_key(key: Any) -> bool:
+    return type(key) is str and not key.startswith("$") and (key.isascii() or type(_text(key)) is str)
+
+
+def _text(value: str) -> str | dict[str, list[int]]:
+    """Halves of surrogate pairs are kept as numbers: as JSON escapes, two that meet would come back as one."""
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        return {"$codepoints": [ord(character) for character in value]}
+    return value
+
+
+def _in_utc(value: datetime, path: str) -> str:
+    try:
+        return value.astimezone(UTC).isoformat()
+    except (OverflowError, ValueError) as problem:
+        raise Unencodable(f"{path} is {value!r}, which is no instant in UTC: {problem}.") from None
+
+
+def _writable(value: int, path: str) -> int:
+    if value.bit_length() > INT_BITS_MAX:
+        raise Unencodable(
+            f"{path} is an integer of {value.bit_length()} bits; at most {INT_BITS_MAX} are kept."
+        )
+    return value
 
 
 def _canonical_float(value: float, path: str) -> int | float:
@@ -189,6 +227,7 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "$bytes": base64.b64decode,
     "$uuid": _uuid,
     "$float": float,
+    "$codepoints": lambda numbers: "".join(map(chr, numbers)),
     "$tuple": lambda items: tuple(_revive(item) for item in items),
     "$set": lambda items: {_revive(item) for item in items},
     "$frozenset": lambda items: frozenset(_revive(item) for item in items),

@@ -33,6 +33,7 @@ class _Driver:
         self._course = course
         self._loop = asyncio.get_running_loop()
         self._cancelled: asyncio.CancelledError | None = None
+        self._has_performed = False
 
     async def drive(self) -> Any:
         turns = self._course.turns()
@@ -62,6 +63,10 @@ class _Driver:
                 return await self._apply(write)
             case Perform():
                 return await self._perform(step)
+            case Pause(seconds) if self._has_performed:
+                return await self._sleep_on(seconds)
+            case _ if self._cancelled is not None:
+                raise self._cancelled
             case Read(key):
                 return await asyncio.to_thread(self._course.core.store.read, key)
             case Look(operation):
@@ -79,9 +84,19 @@ class _Driver:
                     raise
                 self._cancelled = cancelled
 
+    async def _sleep_on(self, seconds: float) -> None:
+        """Between two tries of a completion: the effect stands, and a cancellation has to wait for its record."""
+        ends_at = self._loop.time() + seconds
+        while (left := ends_at - self._loop.time()) > 0:
+            try:
+                await asyncio.sleep(left)
+            except asyncio.CancelledError as cancelled:
+                self._cancelled = cancelled
+
     async def _perform(self, step: Perform) -> Returned | Raised:
         if self._cancelled is not None:
             return Raised(NotSent("cancelled before anything was sent"))
+        self._has_performed = True
         tool, token = self._course.tool, None
         try:
             step.claim.ensure_held()

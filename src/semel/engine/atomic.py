@@ -18,7 +18,7 @@ from semel.engine.core import Core
 from semel.engine.course import lost_result, recordable
 from semel.engine.tool import Tool
 from semel.engine.verdicts import describe
-from semel.errors import CommitInDoubt, Rejected, TransactionConflict, WriteRefused
+from semel.errors import CommitInDoubt, Rejected, StoreError, TransactionConflict, WriteRefused
 from semel.model import Intent, Operation, State
 from semel.ports import AtomicTransaction
 
@@ -36,14 +36,33 @@ def drive(core: Core, tool: Tool, intent: Intent, arguments: Mapping[str, Any]) 
             if not tries_left:
                 raise
             continue
-        except CommitInDoubt:
-            return _read_back(core, wanted)
+        except CommitInDoubt as problem:
+            return _read_back(core, wanted, problem)
         except Rejected as rejection:
+            if rejection.key not in (None, intent.key):
+                raise  # of a guarded tool called inside this one: it speaks of that operation
             _record_rejection(core, wanted, rejection)
             raise refusals.told(rejection, intent.key) from rejection.__cause__
         core.checkpoint("completed", intent.key)
         return value
     raise AssertionError("unreachable: the last try returns or raises")
+
+
+def drive_within(core: Core, tool: Tool, intent: Intent, arguments: Mapping[str, Any], caller: Any) -> Any:
+    """The same in a transaction of the caller's: it happened, and is recorded, if and only if they commit.
+
+    Nothing is tried again here: after a `TransactionConflict` the whole transaction is theirs to repeat.
+    """
+    wanted = _wanted(core, intent)
+    try:
+        with core.store.join(caller) as transaction:
+            return _within(core, tool, intent, arguments, wanted, transaction)
+    except Rejected as rejection:
+        if rejection.key not in (None, intent.key):
+            raise
+        with core.store.join(caller) as transaction:
+            _reject(core, wanted, rejection, transaction)
+        raise refusals.told(rejection, intent.key) from rejection.__cause__
 
 
 def _within(
@@ -60,7 +79,7 @@ def _within(
         return refusals.recorded_result(operation)
     core.checkpoint("claimed", operation.key)
     in_hand = arguments if operation.key == intent.key else values.decode(operation.arguments)
-    value = _perform(tool, operation, in_hand, HeldClaim(operation, core.store.now), transaction)
+    value = _perform(tool, operation, in_hand, HeldClaim(operation, tool.effect, core.store.now), transaction)
     core.checkpoint("effect_done", operation.key)
     try:
         transaction.move(lifecycle.commit(operation, result=recordable(value), now=core.store.now()))
@@ -123,17 +142,27 @@ def _wanted(core: Core, intent: Intent) -> Operation:
     return lifecycle.open_claim(intent, owner=core.owners.me(), now=core.store.now(), lease=core.lease)
 
 
-def _read_back(core: Core, wanted: Operation) -> Any:
+def _read_back(core: Core, wanted: Operation, problem: CommitInDoubt) -> Any:
     """The acknowledgement of COMMIT was lost. The record is in the same transaction as the effect: it knows."""
-    current = core.store.read(wanted.key)
+    try:
+        current = core.store.read(wanted.key)
+    except StoreError:
+        raise refusals.atomic_in_doubt(wanted) from problem
     if current is not None and current.state is State.COMMITTED:
         return refusals.recorded_result(current)
-    raise refusals.claim_in_doubt(wanted)
+    raise refusals.atomic_in_doubt(wanted) from problem
 
 
 def _record_rejection(core: Core, wanted: Operation, rejection: Rejected) -> None:
     """The transaction is rolled back; that it shall not happen is worth a record of its own."""
     with core.store.transaction() as transaction:
-        if transaction.insert(wanted).applied:
-            error = describe(rejection)
-            transaction.move(lifecycle.reject(wanted, error=error, now=core.store.now()))
+        _reject(core, wanted, rejection, transaction)
+
+
+def _reject(core: Core, wanted: Operation, rejection: Rejected, transaction: AtomicTransaction) -> None:
+    now, found = core.store.now(), transaction.insert(wanted).operation
+    if found is not None and found.key == wanted.key and found.state is State.PENDING:
+        again = lifecycle.claim(found, owner=wanted.owner or "", now=now, lease=core.lease)
+        found = transaction.move(again).operation
+    if found is not None and found.owner == wanted.owner:
+        transaction.move(lifecycle.reject(found, error=describe(rejection), now=now))

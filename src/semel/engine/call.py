@@ -39,7 +39,7 @@ class Call:
 
     @property
     def deadline_at(self) -> datetime | None:
-        return None if self.claim is None else self.claim.ends_at
+        return None if self.claim is None else self.claim.send_until
 
     @property
     def uuid(self) -> UUID:

@@ -7,18 +7,20 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from semel import lifecycle
+from semel.decide import send_until
 from semel.errors import ClaimLost, StoreError
-from semel.model import Operation, Write
+from semel.model import Effect, Operation, Write
 from semel.ports import Outcome
 
 
 class HeldClaim:
     """The exclusive right to invoke, for as long as the lease says."""
 
-    __slots__ = ("_now", "is_lost", "operation")
+    __slots__ = ("_effect", "_now", "is_lost", "operation")
 
-    def __init__(self, operation: Operation, now: Callable[[], datetime]) -> None:
+    def __init__(self, operation: Operation, effect: Effect, now: Callable[[], datetime]) -> None:
         self.operation = operation
+        self._effect = effect
         self.is_lost = False
         self._now = now
 
@@ -27,9 +29,13 @@ class HeldClaim:
         assert self.operation.lease_expires_at is not None, "a held claim is INVOKED and has a lease"
         return self.operation.lease_expires_at
 
+    @property
+    def send_until(self) -> datetime:
+        return send_until(self.operation, self._effect)
+
     def ensure_held(self) -> None:
         """Raise `ClaimLost` if the claim has lapsed: whatever is sent now could collide with a successor."""
-        if self.is_lost or self._now() >= self.ends_at:
+        if self.is_lost or self._now() >= self.send_until:
             raise ClaimLost(
                 f"The claim on {self.operation.tool} ({self.operation.key[:12]}…) lapsed before the request "
                 "was sent. This attempt sent nothing. Call again; if this repeats, lengthen the lease.",
@@ -54,8 +60,8 @@ class Heartbeat:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def hold(self, operation: Operation) -> HeldClaim:
-        claim = HeldClaim(operation, self._now)
+    def hold(self, operation: Operation, effect: Effect) -> HeldClaim:
+        claim = HeldClaim(operation, effect, self._now)
         with self._lock:
             self._held.add(claim)
             if self._thread is None:

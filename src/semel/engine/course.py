@@ -34,7 +34,6 @@ from semel.errors import (
     NotExecuted,
     StoreError,
     StoreVanished,
-    Unencodable,
     WriteRefused,
 )
 from semel.model import (
@@ -43,7 +42,6 @@ from semel.model import (
     Event,
     Evidence,
     Found,
-    Idempotent,
     Insert,
     Intent,
     Move,
@@ -209,7 +207,7 @@ class Course:
         outcome = yield from self._apply_claim(write, wanted)
         self._see(outcome.operation)
         if outcome.applied:
-            self._claim = core.heartbeat.hold(self._known())
+            self._claim = core.heartbeat.hold(self._known(), self.tool.effect)
             core.checkpoint("claimed", self._known().key)
 
     def _apply_claim(self, write: Write, wanted: Operation) -> Generator[Step, Any, Outcome]:
@@ -246,6 +244,9 @@ class Course:
         assert claim is not None, "decide says Invoke only to the holder of the claim"
         self._attempts += 1
         ended: Returned | Raised = yield Perform(claim, self._arguments)
+        self._arguments = (
+            None  # a further attempt takes them from the record: the tool may have changed these
+        )
         if isinstance(ended, Returned):
             self.core.checkpoint("effect_done", claim.operation.key)
             yield from self._complete(claim, ended.value)
@@ -284,7 +285,7 @@ class Course:
                 outcome: Outcome = yield Apply(move)
             except WriteRefused as problem:
                 if move.event is not Event.COMMITTED:
-                    raise refusals.unrecorded(claim.operation, move, value) from problem
+                    raise refusals.unrecorded(claim.operation, value) from problem
                 move = lifecycle.commit(
                     claim.operation, result=lost_result(problem), now=self.core.store.now()
                 )
@@ -292,7 +293,7 @@ class Course:
             except StoreError as problem:
                 ends_at = claim.ends_at - timedelta(seconds=pause)
                 if isinstance(problem, StoreVanished) or self.core.store.now() >= ends_at:
-                    raise refusals.unrecorded(claim.operation, move, value) from problem
+                    raise refusals.unrecorded(claim.operation, value) from problem
             else:
                 return _ours_after_all(outcome, move)
             yield Pause(pause)
@@ -307,35 +308,36 @@ class Course:
         for _ in range(TURNS_MAX):
             if current is None:
                 raise refusals.record_vanished(self._intent)
-            if current.state is State.COMMITTED and current.fence == mine.fence:
+            action = actions.decide_late_result(current, self.tool.effect, fence=mine.fence)
+            if isinstance(action, actions.Accept):
                 return
-            if not self._settles(mine, current):
+            if isinstance(action, actions.Diverge):
                 break
-            now = self.core.store.now()
-            outcome: Outcome = yield Apply(lifecycle.report_late(current, result=result, now=now))
+            move = lifecycle.report_late(current, result=result, now=self.core.store.now())
+            outcome = yield from self._tell(Apply(move), mine, value)
             if outcome.applied:
                 return
             current = outcome.operation
         assert current is not None
-        if isinstance(self.tool.effect, Idempotent) and current.state is not State.FAILED:
-            return  # one key, one effect: the later attempt under the same key reports the same
         why = f"attempt {mine.fence} returned after attempt {current.fence} was {current.state}"
         entry = lifecycle.note_divergence(current, fence=mine.fence, why=why, now=self.core.store.now())
-        yield Apply(Note(entry))
+        yield from self._tell(Apply(Note(entry)), mine, value)
         raise refusals.diverged(current, why, value)
 
-    def _settles(self, mine: Operation, current: Operation) -> bool:
-        """Nothing is in flight (PENDING), or what is in doubt is our own attempt, or the same key."""
-        if current.state is State.UNKNOWN:
-            return current.fence == mine.fence or isinstance(self.tool.effect, Idempotent)
-        return current.state is State.PENDING
+    def _tell(self, step: Apply, mine: Operation, value: Any) -> Generator[Step, Any, Outcome]:
+        """The result is in hand: a store that does not take it must not make the caller lose it."""
+        try:
+            outcome: Outcome = yield step
+        except StoreError as problem:
+            raise refusals.unrecorded(mine, value) from problem
+        return outcome
 
     def _report_failure_late(
         self, current: Operation, mine: Operation, error: BaseException
     ) -> Generator[Step, Any, Outcome]:
         """ "It certainly did not happen" settles our own doubt too; anything less changes nothing."""
         is_ours = current.state is State.UNKNOWN and current.fence == mine.fence
-        if not is_ours or current.earlier_in_doubt or event_of(error) is Event.LEFT_IN_DOUBT:
+        if not is_ours or current.earlier_in_doubt or event_of(error, current.key) is Event.LEFT_IN_DOUBT:
             return Outcome(False, current)
         outcome: Outcome = yield Apply(_move_for(current, error, self.core))
         return outcome
@@ -349,7 +351,9 @@ class Course:
             return
         seconds = (wait.until - self.core.store.now()).total_seconds()
         left = self._gives_up_at - time.monotonic()
-        is_hopeless = operation.state is State.UNKNOWN and seconds > left
+        is_hopeless = (
+            operation.state is not State.INVOKED and seconds > left
+        )  # nobody works on it: it just takes time
         if left <= 0 or is_hopeless or self._failure is not None:
             raise refusals.not_yet(operation, wait.why, timedelta(seconds=max(seconds, 0))) from self._failure
         yield Pause(max(0.0, min(self._poll_seconds, seconds, left)))
@@ -404,7 +408,7 @@ def _move_for(before: Operation, error: BaseException, core: Core) -> Move:
         Event.REJECTED: lifecycle.reject,
         Event.NOT_SENT: lifecycle.not_sent,
         Event.LEFT_IN_DOUBT: lifecycle.leave_in_doubt,
-    }[event_of(error)]
+    }[event_of(error, before.key)]
     return move(before, error=describe(error), now=core.store.now())
 
 
@@ -421,7 +425,7 @@ def recordable(value: Any) -> str:
     """The result as text; where it has no faithful form, the fact that it was returned."""
     try:
         return values.encode(value)
-    except (Unencodable, RecursionError, MemoryError) as problem:
+    except Exception as problem:  # whatever is wrong with it, the effect stands
         return lost_result(problem)
 
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from semel.errors import CommitInDoubt, WriteRefused
+from semel.errors import CommitInDoubt, StoreError, WriteRefused
 from semel.model import Write
 from semel.ports import Outcome
 
@@ -93,12 +93,14 @@ class GroupCommit:
         batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH_MAX))]
         try:
             _write(self._apply, batch)
-        except WriteRefused:
-            for ticket in batch:  # one write that can never be stored must not take the others with it
-                _write_alone(self._apply, ticket)
-        except Exception as problem:
-            for ticket in batch:
-                ticket.error = problem
+        except StoreError as problem:
+            if isinstance(problem, WriteRefused):
+                _write_each_alone(self._apply, batch)
+            else:
+                for ticket in batch:
+                    ticket.error = problem
+        except Exception:
+            _write_each_alone(self._apply, batch)
         except BaseException:  # the leader alone was interrupted; the others must not die of it
             for ticket in batch:
                 ticket.error = CommitInDoubt("The writing thread was interrupted; perhaps it is recorded.")
@@ -114,11 +116,15 @@ def _write(apply: Apply, batch: Sequence[Ticket]) -> None:
         ticket.outcome = outcome
 
 
-def _write_alone(apply: Apply, ticket: Ticket) -> None:
-    try:
-        _write(apply, [ticket])
-    except Exception as problem:
-        ticket.error = problem
+def _write_each_alone(apply: Apply, batch: Sequence[Ticket]) -> None:
+    """One write that can never be stored must not take the others with it."""
+    for ticket in batch:
+        try:
+            _write(apply, [ticket])
+        except StoreError as problem:
+            ticket.error = problem
+        except Exception as problem:
+            ticket.error = WriteRefused(f"The store cannot hold this: {problem}. Nothing was recorded.")
 
 
 def _tell_loops(batch: Sequence[Ticket]) -> None:

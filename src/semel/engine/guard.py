@@ -14,6 +14,7 @@ from semel.engine.claims import Heartbeat
 from semel.engine.core import Core, Decide
 from semel.engine.course import Apply, Look
 from semel.engine.group_commit import GroupCommit
+from semel.engine.names import require_text
 from semel.engine.owner import ProcessOwners
 from semel.engine.resolve import resolve
 from semel.engine.run import RunEntrance, call_in_current_run
@@ -44,10 +45,7 @@ class Guard:
         `lease`      how long a silent owner counts as alive; renewed while its effect runs.
         `wait`       how long a call waits for a live owner, or for evidence to count, before it says so.
         """
-        if lease <= timedelta(0) or wait < timedelta(0):
-            raise UsageError(
-                f"lease={lease} must be positive and wait={wait} not negative. Nothing was opened."
-            )
+        _check_options(namespace, lease, wait)
         committer = GroupCommit(store.apply)
         self._core = Core(
             store=store,
@@ -61,7 +59,7 @@ class Guard:
             decide=decide,
         )
         self._tools: dict[str, Tool] = {}
-        _reset_in_children(self)
+        _take_part_in_forks(self)
 
     @property
     def store(self) -> Store:
@@ -126,19 +124,27 @@ class Guard:
 
     def divergences(self, *, limit: int = 100) -> list[HistoryEntry]:
         """Effects that happened against what was declared, newest first."""
-        return self.store.read_divergences(limit=limit)
+        return self.store.read_divergences(self.namespace, limit=limit)
 
     # -------------------------------------------------------------- settling
 
     def resolve(
-        self, key: str, answer: Resolution, *, by: str, why: str, fingerprint: str | None = None
+        self,
+        key: str,
+        answer: Resolution,
+        *,
+        by: str,
+        why: str,
+        fingerprint: str | None = None,
+        attempt: int | None = None,
     ) -> Operation:
         """A person's answer: ItHappened(result), RunIt() or GiveUp(); recorded with who and why.
 
-        `fingerprint`: as shown to the person; refused if the call was another one.
+        `fingerprint`, `attempt`: as shown to the person (`PausedForPerson` carries both); refused if the call was
+        another one, or if another attempt has begun since.
         Raises `ClaimHeld` while it still runs, `IllegalTransition` where there is nothing to answer.
         """
-        return resolve(self._core, key, answer, by=by, why=why, fingerprint=fingerprint)
+        return resolve(self._core, key, answer, by=by, why=why, fingerprint=fingerprint, attempt=attempt)
 
     def recover(self) -> list[Operation]:
         """Move every claim whose owner is gone to UNKNOWN; those moved. Causes no effect."""
@@ -179,24 +185,39 @@ class Guard:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _after_fork(self) -> None:
+    def _after_fork_in_child(self) -> None:
         core = self._core
-        core.store.reset_after_fork()
+        core.store.after_fork_in_child()
         core.committer.reset_after_fork()
         core.heartbeat.reset_after_fork()
         core.owners = ProcessOwners()
         core.never_sent = set()
 
 
-def _reset_in_children(guard: Guard) -> None:
+def _check_options(namespace: str, lease: timedelta, wait: timedelta) -> None:
+    require_text(namespace, "namespace")
+    if not isinstance(lease, timedelta) or lease <= timedelta(0):
+        raise UsageError(f"lease={lease!r} must be a timedelta and positive. Nothing was opened.")
+    if not isinstance(wait, timedelta) or wait < timedelta(0):
+        raise UsageError(f"wait={wait!r} must be a timedelta and not negative. Nothing was opened.")
+
+
+def _take_part_in_forks(guard: Guard) -> None:
     """A forked child gets connections, locks, threads and an identity of its own."""
     if not hasattr(os, "register_at_fork"):
         return
     reference = weakref.ref(guard)
 
-    def reset() -> None:
-        alive = reference()
-        if alive is not None:
-            alive._after_fork()
+    def tell(what: Callable[[Guard], None]) -> Callable[[], None]:
+        def with_guard() -> None:
+            alive = reference()
+            if alive is not None:
+                what(alive)
 
-    os.register_at_fork(after_in_child=reset)
+        return with_guard
+
+    os.register_at_fork(
+        before=tell(lambda alive: alive.store.before_fork()),
+        after_in_parent=tell(lambda alive: alive.store.after_fork_in_parent()),
+        after_in_child=tell(Guard._after_fork_in_child),
+    )

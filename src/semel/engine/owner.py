@@ -28,19 +28,42 @@ class ProcessOwners:
         parts = owner.split("/")
         if self._process is None or len(parts) != 6 or parts[:2] != self._process.split("/")[:2]:
             return False
-        return _describe_process(int(parts[2])) != "/".join(parts[:4])
+        return _has_ended(int(parts[2]), start_time=parts[3])
 
 
 def _describe_process(pid: int) -> str | None:
-    """`boot/pid-namespace/pid/start-time`, or None if there is no such process (or no /proc)."""
+    """`boot/pid-namespace/pid/start-time`, or None where the platform does not tell."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         namespace = os.readlink("/proc/self/ns/pid").partition("[")[2].rstrip("]")
-        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        _, start_time = _state_and_start(pid)
     except OSError:
         return None
-    fields = status.rpartition(")")[2].split()  # the name in parentheses may hold spaces
-    state, start_time = fields[0], fields[19]  # fields 3 and 22 of proc(5)
-    if state in {"Z", "X"}:
-        return None  # dead; its parent has not looked yet
     return f"{boot}/{namespace}/{pid}/{start_time}"
+
+
+def _has_ended(pid: int, *, start_time: str) -> bool:
+    """Proof, not absence of a sign: a /proc that cannot be read (descriptors used up, hidepid) proves nothing."""
+    try:
+        state, started = _state_and_start(pid)
+    except (FileNotFoundError, ProcessLookupError):
+        return not _answers_signals(pid)
+    except OSError:
+        return False
+    return started != start_time or state in {"Z", "X"}  # dead; its parent has not looked yet
+
+
+def _state_and_start(pid: int) -> tuple[str, str]:
+    status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    fields = status.rpartition(")")[2].split()  # the name in parentheses may hold spaces
+    return fields[0], fields[19]  # fields 3 and 22 of proc(5)
+
+
+def _answers_signals(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

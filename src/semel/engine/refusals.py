@@ -6,8 +6,10 @@ from datetime import timedelta
 from typing import Any, Final
 
 from semel import values
+from semel.engine.verdicts import describe
 from semel.errors import (
     ClaimHeld,
+    CommitInDoubt,
     Diverged,
     KeyReused,
     OutcomeUnknown,
@@ -18,7 +20,7 @@ from semel.errors import (
     SemelError,
     StoreError,
 )
-from semel.model import Intent, Move, Operation, State
+from semel.model import Intent, Operation, State
 
 LOST: Final = "$semel.result_lost"
 
@@ -46,7 +48,8 @@ def refuse(operation: Operation, reason: str, intent: Intent) -> SemelError:
         )
     if reason == "reaped":
         return Reaped(
-            f"{_name(operation)} ended as {operation.state} and is past retention: its result is deleted. "
+            outcome="happened" if operation.state is State.COMMITTED else "did_not_happen",
+            message=f"{_name(operation)} ended as {operation.state} and is past retention: its result is deleted. "
             "Nothing was sent. Start a new run if it is meant to happen again.",
             key=operation.key,
         )
@@ -64,6 +67,7 @@ def ask(operation: Operation, why: str) -> PausedForPerson:
         "ItHappened(result) | RunIt() | GiveUp(), by=..., why=...).",
         key=operation.key,
         fingerprint=operation.fingerprint,
+        attempt=operation.fence,
     )
 
 
@@ -85,18 +89,18 @@ def not_yet(operation: Operation, why: str, retry_after: timedelta) -> SemelErro
 
 def in_doubt(operation: Operation, failure: BaseException) -> OutcomeUnknown:
     return OutcomeUnknown(
-        f"{_name(operation)} may or may not have happened: {type(failure).__name__}: {failure}. The record says "
+        f"{_name(operation)} may or may not have happened: {describe(failure)}. The record says "
         f"{operation.state}. Repeat the same call: it goes on from the record and causes no second effect.",
         key=operation.key,
         retry_after=timedelta(0),
     )
 
 
-def unrecorded(operation: Operation, move: Move, value: Any) -> OutcomeUnknown:
+def unrecorded(operation: Operation, value: Any) -> OutcomeUnknown:
     return OutcomeUnknown(
-        f"{_name(operation)} ran and would be {move.after.state}, but the store took no record of it while the "
-        "claim lasted. The record says INVOKED and will say UNKNOWN; it is not re-run on that account. What the "
-        "tool returned is in `.result`. Once the store is back, call again or settle it with guard.resolve.",
+        f"{_name(operation)} ran to its end, but the store took no record of it while the claim lasted. The record "
+        "says INVOKED or UNKNOWN; it is not re-run on that account. What the tool returned is in `.result`. Once "
+        "the store is back, call again or settle it with guard.resolve.",
         key=operation.key,
         result=value,
     )
@@ -106,6 +110,14 @@ def claim_in_doubt(wanted: Operation) -> StoreError:
     return StoreError(
         f"{_name(wanted)} was not started: the store did not confirm the claim, and could not be asked. Nothing "
         "was sent. Call again once the store is back.",
+        key=wanted.key,
+    )
+
+
+def atomic_in_doubt(wanted: Operation) -> CommitInDoubt:
+    return CommitInDoubt(
+        f"{_name(wanted)} may or may not have happened: the store did not confirm the commit, and its record does "
+        "not show it yet. Effect and record are one transaction: call again, and the record decides.",
         key=wanted.key,
     )
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from semel import lifecycle, values
 from semel.engine.core import Core
+from semel.engine.names import require_text
 from semel.engine.sweeps import leave_in_doubt
 from semel.errors import ClaimHeld, UsageError
 from semel.model import GiveUp, ItHappened, Move, Operation, Resolution, RunIt, State
@@ -14,14 +15,26 @@ RACES_MAX: Final = 10  # moves by others between our read and our write
 
 
 def resolve(
-    core: Core, key: str, answer: Resolution, *, by: str, why: str, fingerprint: str | None
+    core: Core,
+    key: str,
+    answer: Resolution,
+    *,
+    by: str,
+    why: str,
+    fingerprint: str | None,
+    attempt: int | None,
 ) -> Operation:
-    """The operation as it now stands. Recorded with who and why."""
+    """The operation as it now stands. Recorded with who and why.
+
+    An answer speaks of one attempt: where another has begun since it was asked (or since we first read the
+    record), it is not taken for that one.
+    """
     _require_reasons(by, why)
     if isinstance(answer, ItHappened):
         values.encode(answer.result)  # refused here, before anything changes
     for _ in range(RACES_MAX):
         operation = _read(core, key, fingerprint)
+        attempt = _same_attempt(operation, attempt)
         move = _move(core, operation, answer, by=by, why=why)
         outcome = core.committer.submit(move)
         if outcome.applied and outcome.operation is not None and move.before.state is not State.INVOKED:
@@ -73,11 +86,23 @@ def _read(core: Core, key: str, fingerprint: str | None) -> Operation:
     return operation
 
 
+def _same_attempt(operation: Operation, attempt: int | None) -> int:
+    if attempt is not None and attempt != operation.fence:
+        raise UsageError(
+            f"The answer speaks of attempt {attempt} of {operation.tool} ({key_start(operation)}), and attempt "
+            f"{operation.fence} has begun since. Your answer was not recorded; the record says {operation.state}. "
+            "Look again."
+        )
+    return operation.fence
+
+
 def _require_reasons(by: str, why: str) -> None:
     if not by or not why:
         raise UsageError(
             "An answer needs `by` (who says so) and `why` (how they know). Nothing was recorded."
         )
+    require_text(by, "answer's `by`")
+    require_text(why, "answer's `why`")
 
 
 def key_start(operation: Operation) -> str:

@@ -17,6 +17,7 @@ from semel.engine import atomic, sync
 from semel.engine.call import call_of
 from semel.engine.core import Core
 from semel.engine.course import Course
+from semel.engine.names import require_name
 from semel.engine.tool import Tool
 from semel.errors import UsageError
 from semel.model import Atomic, Intent, Operation, Safe
@@ -28,7 +29,7 @@ class RunCore:
     """The coordinates of a run's calls, and what is already recorded of them."""
 
     def __init__(self, core: Core, run_id: str) -> None:
-        _require_name(run_id, "run id")
+        require_name(run_id, "run id")
         self.core = core
         self.run_id = run_id
         self._positions = itertools.count(1)
@@ -70,6 +71,19 @@ class RunCore:
             return atomic.drive(self.core, tool, intent, arguments)
         return sync.drive(self.course(tool, intent, arguments))
 
+    def call_within(
+        self, caller: Any, tool: Tool, arguments: Mapping[str, Any], step: str, call_id: str
+    ) -> Any:
+        if not isinstance(tool.effect, Atomic):
+            raise UsageError(
+                f"{tool.name} is {tool.effect.name}: only an Atomic tool's effect can be part of a transaction. "
+                "Nothing was sent. Call it with run.call, or declare it Atomic()."
+            )
+        intent = self.intent(tool, arguments, step, call_id)
+        if intent.key in self._recorded:
+            return sync.drive(self.course(tool, intent, arguments))
+        return atomic.drive_within(self.core, tool, intent, arguments, caller)
+
     async def call_async(self, tool: Tool, arguments: Mapping[str, Any], step: str, call_id: str) -> Any:
         if not tool.is_async:
             import asyncio  # slow to import, only for async callers
@@ -107,11 +121,30 @@ class Run:
         arguments = _registered(tool).bind(args, kwargs)
         return self._call(tool, arguments, self._core.next_step(), "")
 
-    def call_at(self, tool: Tool, arguments: Mapping[str, Any], *, step: str, call_id: str) -> Any:
-        """Call at coordinates of your own: a framework's step and the model's call id."""
-        _require_name(step, "step")
-        _require_name(call_id, "call id")
-        return self._call(tool, _registered(tool).bind((), arguments), step, call_id)
+    def call_within(self, connection: Any, tool: Tool, /, *args: Any, **kwargs: Any) -> Any:
+        """Call an Atomic tool at the run's next position, in your own transaction.
+
+        `connection`  in a transaction on the guard's own database: of psycopg or sqlite3, or an SQLAlchemy
+                      `Session` or `Connection` over one of them.
+        It happened, and is recorded, if and only if you commit. An exception undoes this call and nothing else
+        of your transaction; after a `TransactionConflict` roll back and run the whole of it again.
+        """
+        arguments = _registered(tool).bind(args, kwargs)
+        return self._core.call_within(connection, tool, arguments, self._core.next_step(), "")
+
+    def call_at(
+        self, tool: Tool, arguments: Mapping[str, Any], *, step: str, call_id: str, within: Any = None
+    ) -> Any:
+        """Call at coordinates of your own: a framework's step and the model's call id.
+
+        `within`  a connection of yours, as in `call_within`.
+        """
+        require_name(step, "step")
+        require_name(call_id, "call id")
+        bound = _registered(tool).bind((), arguments)
+        if within is not None:
+            return self._core.call_within(within, tool, bound, step, call_id)
+        return self._call(tool, bound, step, call_id)
 
     def _call(self, tool: Tool, arguments: Mapping[str, Any], step: str, call_id: str) -> Any:
         if tool.is_async:
@@ -141,8 +174,8 @@ class AsyncRun:
 
     def call_at(self, tool: Tool, arguments: Mapping[str, Any], *, step: str, call_id: str) -> Any:
         """Call at coordinates of your own: a framework's step and the model's call id."""
-        _require_name(step, "step")
-        _require_name(call_id, "call id")
+        require_name(step, "step")
+        require_name(call_id, "call id")
         return self._core.call_async(tool, _registered(tool).bind((), arguments), step, call_id)
 
 
@@ -197,23 +230,3 @@ def _registered(tool: Any) -> Tool:
             "@guard.tool(effect=...)."
         )
     return tool
-
-
-def _require_name(name: Any, what: str) -> None:
-    if not isinstance(name, str) or not name:
-        raise UsageError(
-            f"The {what} {name!r} must be a non-empty string: it names the intent. Nothing was sent."
-        )
-    if "\x00" in name or not _is_encodable(name):
-        raise UsageError(
-            f"The {what} {name!r} holds NUL or half a surrogate pair, which no database keeps. Nothing was sent. "
-            "Use ordinary text."
-        )
-
-
-def _is_encodable(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -105,22 +106,24 @@ def _settling(operation: Operation, evidence: Any, core: Core) -> Move:
 
 def reap(core: Core, *, older_than: timedelta) -> int:
     """Blank ended operations last changed longer ago than this; how many. Their keys stay, and are refused."""
-    if older_than < timedelta(0):
-        raise UsageError(f"older_than={older_than} must not be negative. Nothing was deleted.")
+    if not isinstance(older_than, timedelta) or older_than < timedelta(0):
+        raise UsageError(
+            f"older_than={older_than!r} must be a timedelta and not negative. Nothing was deleted."
+        )
     before, reaped = core.store.now() - older_than, 0
-    while page := core.store.read_ended_before(before, limit=PAGE):  # ends: what is reaped is not read again
+    ended = pages(
+        lambda after: core.store.read_ended_before(core.namespace, before, limit=PAGE, after_key=after)
+    )
+    while batch := list(itertools.islice(ended, PAGE)):  # ends with the pages
         now = core.store.now()
-        outcomes = core.store.apply([lifecycle.reap(operation, now=now) for operation in page])
-        applied = sum(outcome.applied for outcome in outcomes)
-        reaped += applied
-        if not applied:
-            break
+        outcomes = core.store.apply([lifecycle.reap(operation, now=now) for operation in batch])
+        reaped += sum(outcome.applied for outcome in outcomes)
     return reaped
 
 
 def open_operations(core: Core, state: State) -> Iterator[Operation]:
     """All operations in an open state, read a page at a time."""
-    return pages(lambda after: core.store.read_open(state, limit=PAGE, after_key=after))
+    return pages(lambda after: core.store.read_open(core.namespace, state, limit=PAGE, after_key=after))
 
 
 def pages(read: Callable[[str], list[Operation]]) -> Iterator[Operation]:

@@ -11,7 +11,7 @@ from semel.engine.call import CURRENT_CALL, call_of
 from semel.engine.course import Apply, Course, Look, Pause, Perform, Raised, Read, Returned, Step
 from semel.engine.tool import Tool
 from semel.engine.verdicts import as_evidence, failed_lookup
-from semel.errors import StoreError
+from semel.errors import StoreError, UsageError
 from semel.model import Evidence, Idempotent, Operation, Unsafe
 
 
@@ -53,12 +53,21 @@ def _perform(tool: Tool, step: Perform) -> Returned | Raised:
         step.claim.ensure_held()
         call = call_of(step.claim.operation, step.arguments, step.claim)
         token = CURRENT_CALL.set(call)
-        return Returned(tool.fn(**call.arguments, **tool.injected(call=call)))
+        return _returned(tool, tool.fn(**call.arguments, **tool.injected(call=call)))
     except BaseException as error:
         return Raised(error)
     finally:
         if token is not None:
             CURRENT_CALL.reset(token)
+
+
+def _returned(tool: Tool, value: Any) -> Returned | Raised:
+    """A value to await is no result: the body behind it has not run."""
+    if not hasattr(value, "__await__"):
+        return Returned(value)
+    if hasattr(value, "close"):
+        value.close()
+    return Raised(UsageError(f"{tool.name} returned something to await; declare it with `async def`."))
 
 
 def look(tool: Tool, operation: Operation) -> Evidence:

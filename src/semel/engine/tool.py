@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from semel.engine.call import Call
+from semel.engine.names import require_text
 from semel.errors import UsageError
 from semel.model import Atomic, Effect, Idempotent, Safe, Unsafe
 
@@ -36,7 +37,7 @@ class Tool:
         self.name = name if name is not None else str(getattr(fn, "__name__", ""))
         self.effect = effect
         self.attempts = attempts
-        self.is_async = inspect.iscoroutinefunction(fn)
+        self.is_async = _is_async(fn)
         self._caller = caller
         self._signature = inspect.signature(fn)
         self.wants_call = "call" in self._signature.parameters
@@ -82,6 +83,12 @@ class Tool:
         return extra
 
 
+def _is_async(fn: Callable[..., Any]) -> bool:
+    """Whether calling it gives something to await. A plain wrapper may run an async function to its end, or
+    hand on what is to be awaited: which of the two only its call shows (see `sync`)."""
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)
+
+
 def _identity_maker(
     once_per: OncePer | None, names: Sequence[str]
 ) -> Callable[[Mapping[str, Any]], Sequence[Any]] | None:
@@ -106,8 +113,11 @@ def _check(tool: Tool) -> None:
             raise _wrong(tool, f"parameter {parameter} has no fixed name; name each argument")
         if parameter.name == "self":
             raise _wrong(tool, "it is a method; register a function, or a bound method's function")
+    if inspect.isgeneratorfunction(tool.fn) or inspect.isasyncgenfunction(tool.fn):
+        raise _wrong(tool, "it is a generator: calling it runs nothing; return the result instead")
     if not tool.name:
         raise _wrong(tool, "it has no name; pass name=")
+    require_text(tool.name, "tool's name")
     if not isinstance(tool.effect, Safe | Idempotent | Atomic | Unsafe):
         raise _wrong(tool, f"effect={tool.effect!r} is not Safe(), Idempotent(...), Atomic() or Unsafe(...)")
     if isinstance(tool.effect, Atomic) != tool.wants_tx:
@@ -116,8 +126,8 @@ def _check(tool: Tool) -> None:
         raise _wrong(
             tool, "an Atomic tool is a plain function (`def`): its transaction must not wait for a loop"
         )
-    if tool.attempts < 1:
-        raise _wrong(tool, f"attempts={tool.attempts} must be at least 1")
+    if type(tool.attempts) is not int or tool.attempts < 1:
+        raise _wrong(tool, f"attempts={tool.attempts!r} must be a whole number, at least 1")
 
 
 def _wrong(tool: Tool, what: str) -> UsageError:

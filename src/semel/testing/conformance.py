@@ -234,7 +234,7 @@ class StoreConformance:
         operation = claimed(store)
         entry = lifecycle.note_divergence(operation, fence=1, why="two effects", now=store.now())
         store.apply([Insert(operation), Note(entry)])
-        assert store.read_divergences(limit=10) == [entry]
+        assert store.read_divergences("", limit=10) == [entry]
         assert store.read_history(operation.key) == [entry]
         assert store.read(operation.key) == operation
 
@@ -264,10 +264,22 @@ class StoreConformance:
         store.apply([Insert(operation) for operation in operations])
         store.apply([lifecycle.commit(operations[0], result="1", now=store.now())])
         expected = sorted(operation.key for operation in operations[1:])
-        first = store.read_open(State.INVOKED, limit=4)
-        rest = store.read_open(State.INVOKED, limit=4, after_key=first[-1].key)
+        first = store.read_open("", State.INVOKED, limit=4)
+        rest = store.read_open("", State.INVOKED, limit=4, after_key=first[-1].key)
         assert [operation.key for operation in first + rest] == expected
-        assert store.read_open(State.UNKNOWN, limit=4) == []
+        assert store.read_open("", State.UNKNOWN, limit=4) == []
+
+    def test_one_namespace_does_not_see_what_is_open_or_ended_in_another(self, open_store: OpenStore) -> None:
+        store = open_store()
+        mine, yours = claimed(store, "1"), claimed(store, "2", namespace="yours")
+        store.apply([Insert(mine), Insert(yours)])
+        store.apply([Note(lifecycle.note_divergence(yours, fence=1, why="?", now=store.now()))])
+        assert store.read_open("", State.INVOKED, limit=9) == [mine]
+        assert store.read_divergences("", limit=9) == []
+        assert len(store.read_divergences("yours", limit=9)) == 1
+        store.apply([lifecycle.commit(operation, result="1", now=store.now()) for operation in (mine, yours)])
+        later = store.now() + timedelta(seconds=1)
+        assert [op.key for op in store.read_ended_before("yours", later, limit=9)] == [yours.key]
 
     def test_a_run_reads_all_its_operations_in_the_order_of_their_claims(self, open_store: OpenStore) -> None:
         store = open_store()
@@ -283,10 +295,10 @@ class StoreConformance:
         done = lifecycle.commit(ended, result="1", now=store.now())
         store.apply([done])
         later = store.now() + timedelta(seconds=1)
-        assert store.read_ended_before(later, limit=10) == [done.after]
-        assert store.read_ended_before(ended.created_at, limit=10) == []
+        assert store.read_ended_before("", later, limit=10) == [done.after]
+        assert store.read_ended_before("", ended.created_at, limit=10) == []
         store.apply([lifecycle.reap(done.after, now=store.now())])
-        assert store.read_ended_before(later, limit=10) == []
+        assert store.read_ended_before("", later, limit=10) == []
 
     # -------------------------------------------------------------- transactions
 

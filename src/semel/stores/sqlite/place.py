@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,10 @@ from semel.errors import UsageError
 NETWORK_FILE_SYSTEMS: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "gpfs", "glusterfs", "ocfs2", "gfs2"}
     | {"fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.rclone", "fuse.gcsfuse", "davfs"}
+    | {"fuse.juicefs", "fuse.davfs", "fuse.gvfsd-fuse", "ncpfs", "beegfs", "vboxsf", "prl_fs"}
 )
+
+_OCTAL: Final = re.compile(r"\\([0-7]{3})")  # how mountinfo writes a space, tab, newline or backslash
 
 
 def check_place(path: Path, *, mounts: str | None = None) -> None:
@@ -27,7 +31,7 @@ def check_place(path: Path, *, mounts: str | None = None) -> None:
         raise UsageError(f"The folder {folder} is not writable. Nothing was opened. Choose another.")
     if path.exists() and not os.access(path, os.W_OK):
         raise UsageError(f"{path} is read-only. Nothing was opened. Make it writable or choose another.")
-    kind = file_system_of(folder.resolve(), _mounts() if mounts is None else mounts)
+    kind = file_system_of(path.resolve().parent, _mounts() if mounts is None else mounts)
     if kind in NETWORK_FILE_SYSTEMS:
         raise UsageError(
             f"{folder} is on a network file system ({kind}), where SQLite's locks do not hold. Nothing was "
@@ -41,12 +45,12 @@ def memory_folder() -> str | None:
 
 
 def file_system_of(folder: Path, mounts: str) -> str | None:
-    """The type of the file system that holds `folder`, by the deepest mount point above it."""
+    """The type of the file system that holds `folder`, by the deepest, latest mount point above it."""
     best, kind = -1, None
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
-        mount_point = before.split(" ")[4].encode().decode("unicode_escape")
-        if len(mount_point) > best and folder.is_relative_to(mount_point):
+        mount_point = _OCTAL.sub(lambda code: chr(int(code[1], 8)), before.split(" ")[4])
+        if len(mount_point) >= best and folder.is_relative_to(mount_point):
             best, kind = len(mount_point), after.split(" ")[0]
     return kind
 

@@ -54,15 +54,15 @@ SELECT {operation}
 -- The literal list lets the partial index serve.
 SELECT {operation}
   FROM semel_operations
- WHERE state IN ('PENDING', 'INVOKED', 'UNKNOWN') AND state = ? AND key > ?
+ WHERE state IN ('PENDING', 'INVOKED', 'UNKNOWN') AND namespace = ? AND state = ? AND key > ?
  ORDER BY key
  LIMIT ?;
 
 -- name: read_ended_before
 SELECT {operation}
   FROM semel_operations
- WHERE state IN ('COMMITTED', 'FAILED') AND reaped_at IS NULL AND updated_at < ?
- ORDER BY id
+ WHERE state IN ('COMMITTED', 'FAILED') AND reaped_at IS NULL AND namespace = ? AND updated_at < ? AND key > ?
+ ORDER BY key
  LIMIT ?;
 
 -- name: read_history
@@ -74,7 +74,7 @@ SELECT {history}
 -- name: read_divergences
 SELECT {history}
   FROM semel_history
- WHERE event = 'diverged'
+ WHERE event = 'diverged' AND key IN (SELECT key FROM semel_operations WHERE namespace = ?)
  ORDER BY id DESC
  LIMIT ?;
 

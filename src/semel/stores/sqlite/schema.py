@@ -7,12 +7,13 @@ import time
 from pathlib import Path
 from typing import Final, Literal
 
-from semel.errors import UsageError
-from semel.ports import Clock
+from semel.errors import StoreUnavailable, UsageError
+from semel.ports import Clock, SchemaStatus
 from semel.stores.clock import BootClock, WallClock, boot_id, microseconds_since_boot
 from semel.stores.sqlfile import load_migrations
 
-_HERE: Final = Path(__file__).parent
+_MIGRATIONS: Final = load_migrations(Path(__file__).parent / "migrations")
+_NEWEST: Final = _MIGRATIONS[-1][0]
 
 Existing = Literal["refuse", "adopt"]
 
@@ -33,6 +34,22 @@ def prepare_schema(connection: sqlite3.Connection, path: Path, *, existing: Exis
     _migrate(connection, path)
 
 
+def status_at(path: Path | None) -> SchemaStatus:
+    """Reads only. A file that is not there, or a store in memory, has no tables."""
+    if path is None or not path.is_file():
+        return SchemaStatus(version=0, newest=_NEWEST)
+    connection = sqlite3.connect(path.absolute().as_uri() + "?mode=ro", uri=True)
+    try:
+        if "semel_schema" not in _tables(connection, path):
+            return SchemaStatus(version=0, newest=_NEWEST)
+        row = connection.execute("SELECT coalesce(max(version), 0) FROM semel_schema").fetchone()
+        return SchemaStatus(version=row[0], newest=_NEWEST)
+    except sqlite3.Error as problem:
+        raise StoreUnavailable(f"Cannot read {path}: {problem}. Nothing was changed.") from problem
+    finally:
+        connection.close()
+
+
 def _what_it_holds(tables: set[str]) -> str:
     return f"other tables ({', '.join(sorted(tables)[:3])})" if tables else "another program's format"
 
@@ -50,20 +67,18 @@ def _tables(connection: sqlite3.Connection, path: Path) -> set[str]:
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    migrations = load_migrations(_HERE / "migrations")
-    newest = migrations[-1][0]
     connection.execute("BEGIN IMMEDIATE")
     connection.execute(
         "CREATE TABLE IF NOT EXISTS semel_schema (version INTEGER NOT NULL PRIMARY KEY) STRICT"
     )
     version = connection.execute("SELECT coalesce(max(version), 0) FROM semel_schema").fetchone()[0]
-    if version > newest:
+    if version > _NEWEST:
         connection.execute("ROLLBACK")
         raise UsageError(
-            f"{path} was written by a newer Semel (schema {version}, this one knows {newest}). Nothing was "
+            f"{path} was written by a newer Semel (schema {version}, this one knows {_NEWEST}). Nothing was "
             "changed. Upgrade Semel."
         )
-    for number, sql in migrations:
+    for number, sql in _MIGRATIONS:
         if number > version:
             _execute_script(connection, sql)
             connection.execute("INSERT INTO semel_schema (version) VALUES (?)", (number,))

@@ -6,8 +6,7 @@ Danger lives here in four places:
   is sequential: the next claim's flush carries it, and losing it leaves UNKNOWN, never a duplicate). In WAL
   mode `synchronous=FULL` flushes each commit and `NORMAL` does not, so the setting changes per transaction.
 - **COMMIT.** "Busy" at COMMIT means nothing was written; any other failure there means we do not know.
-- **Fork.** A connection belongs to the process that opened it. A child abandons, and never closes, what it
-  inherited: closing would drop locks and could delete the log under the parent.
+- **Fork.** See `connections.py`.
 - **The file itself.** A file on a network has no reliable locks; a file that was deleted or replaced still
   takes writes that nobody will ever see. Both are refused.
 """
@@ -15,14 +14,15 @@ Danger lives here in four places:
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import tempfile
-import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from semel.errors import (
     CommitInDoubt,
@@ -46,31 +46,21 @@ from semel.model import (
     Write,
 )
 from semel.ports import Clock, Outcome
-from semel.stores.clock import microseconds
+from semel.stores.callers import driver_connection
+from semel.stores.clock import instant, microseconds
+from semel.stores.records import Durability, Rows, entry_of, is_durable
 from semel.stores.sqlfile import load_statements
+from semel.stores.sqlite.connections import Connections
 from semel.stores.sqlite.place import check_place, memory_folder
-from semel.stores.sqlite.rows import (
-    entry_from,
-    entry_of,
-    event_from,
-    history_row,
-    move_row,
-    operation_from,
-    operation_row,
-)
 from semel.stores.sqlite.schema import Existing, prepare_schema, shared_clock
 
 _HERE: Final = Path(__file__).parent
 _SQL: Final = load_statements(_HERE / "queries.sql")
-_DURABLE_EVENTS: Final = frozenset(
-    {Event.CLAIMED, Event.RESENT, Event.CONFIRMED, Event.CLEARED, Event.ABANDONED}
-)
+_ROWS: Final = Rows(keep=microseconds, revive=instant)
 _ENDS_TRANSACTION: Final = frozenset(
     {sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH}
 )
-_ABANDONED: Final[list[sqlite3.Connection]] = []  # inherited over a fork; kept so that nothing closes them
 
-Durability = Literal["one-flush", "strict"]
 T = TypeVar("T")
 
 
@@ -95,95 +85,120 @@ class SqliteStore:
     ) -> None:
         if durability not in ("one-flush", "strict"):
             raise UsageError(f"durability={durability!r}: say 'one-flush' or 'strict'. Nothing was opened.")
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        if existing not in ("refuse", "adopt"):
+            raise UsageError(f"existing={existing!r}: say 'refuse' or 'adopt'. Nothing was opened.")
+        self._remove_folder: weakref.finalize[Any, SqliteStore] | None = None
         if path is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="semel-", dir=memory_folder())
-            path = Path(self._temporary.name) / "memory.db"
+            folder = tempfile.mkdtemp(prefix="semel-", dir=memory_folder())
+            self._remove_folder = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            path = Path(folder) / "memory.db"
         self._path = path.absolute()
         self._durability = durability
-        self._busy_timeout_seconds = busy_timeout_seconds
+        self._is_in_memory = self._remove_folder is not None
+        self._is_closed = False
         check_place(self._path)
-        self._writer: sqlite3.Connection | None
-        self._reader: sqlite3.Connection | None
-        self._spare: list[sqlite3.Connection]
-        self._writer_lock: threading.Lock
-        self._reader_lock: threading.Lock
-        self._closed: bool
-        self._reset()
-        writer = self._connect()
+        self._connections = Connections(self._path, busy_timeout_seconds)
+        self._clock = self._prepare(existing, clock)
+        self._identity = _identity(self._path)
+
+    def _prepare(self, existing: Existing, clock: Clock | None) -> Clock:
         try:
-            prepare_schema(writer, self._path, existing=existing)
-            self._clock = clock or shared_clock(writer)
-        except sqlite3.Error as problem:
-            writer.close()
+            with self._connections.writing() as connection:
+                prepare_schema(connection, self._path, existing=existing)
+                return clock or shared_clock(connection)
+        except BaseException as problem:
+            self._connections.close()
+            if not isinstance(problem, sqlite3.Error):
+                raise
             raise StoreUnavailable(
                 f"Cannot prepare {self._path}: {problem}. Nothing was recorded."
             ) from problem
-        except BaseException:
-            writer.close()
-            raise
-        self._writer = writer
-        self._identity = _identity(self._path)
 
     # -------------------------------------------------------------- writing
 
     def apply(self, writes: Sequence[Write]) -> list[Outcome]:
-        with self._writer_lock:
-            connection = self._writing()
-            with _written(connection, flush=self._flush_for(writes)):
-                return [_apply_one(connection, write) for write in writes]
+        self._check_still_there()
+        with (
+            self._connections.writing() as connection,
+            _written(connection, flush=self._flush_for(writes)),
+        ):
+            return [_apply_one(connection, write) for write in writes]
 
     @contextmanager
     def transaction(self) -> Iterator[SqliteTransaction]:
-        """A connection of its own: SQLite's lock, not ours, keeps it apart from the other writers."""
-        connection = self._take_spare()
-        try:
-            with _written(connection, flush=self._flush_level("FULL")):
-                connection.set_authorizer(_leave_transaction_alone)
-                try:
-                    yield SqliteTransaction(connection)
-                finally:
-                    connection.set_authorizer(None)
-        finally:
-            self._spare.append(connection)
+        self._check_still_there()
+        with (
+            self._connections.transacting() as connection,
+            _written(connection, flush=self._flush_level("FULL")),
+            _left_open(connection),
+        ):
+            yield SqliteTransaction(connection)
+
+    @contextmanager
+    def join(self, caller: Any) -> Iterator[SqliteTransaction]:
+        connection = driver_connection(caller)
+        self._require_ours(connection)
+        with _joined(connection):
+            yield SqliteTransaction(connection)
+
+    def _require_ours(self, connection: Any) -> None:
+        """A caller's connection counts only if it is in a transaction on this very file."""
+        if not isinstance(connection, sqlite3.Connection) or connection.text_factory is not str:
+            raise UsageError(
+                f"{type(connection).__name__} is not a connection of sqlite3 that returns text as str, nor an "
+                "SQLAlchemy Session or Connection over one. Nothing was done."
+            )
+        files = connection.cursor()
+        files.row_factory = None
+        main = next((file for _, name, file in files.execute("PRAGMA database_list") if name == "main"), "")
+        if _identity(Path(main)) != self._identity:
+            raise UsageError(
+                f"The connection leads to {main or 'a database in memory'}, and the guard's records are in "
+                f"{self._path}: effect and record would not end together. Nothing was done. Connect to that file."
+            )
+        if not connection.in_transaction and (
+            connection.isolation_level is None or getattr(connection, "autocommit", None) is True
+        ):
+            raise UsageError("The connection is in no transaction. Nothing was done. BEGIN one first.")
 
     def _flush_for(self, writes: Sequence[Write]) -> str:
-        needs_flush = self._durability == "strict" or any(_is_durable(write) for write in writes)
+        needs_flush = self._durability == "strict" or any(is_durable(write) for write in writes)
         return self._flush_level("FULL" if needs_flush else "NORMAL")
 
     def _flush_level(self, level: str) -> str:
-        return "OFF" if self._temporary else level
+        return "OFF" if self._is_in_memory else level
 
     # -------------------------------------------------------------- reading
 
     def read(self, key: str) -> Operation | None:
-        return _first(self._read("read", (key,), operation_from))
+        return _first(self._read("read", (key,), _ROWS.operation))
 
     def read_run(self, namespace: str, run_id: str) -> list[Operation]:
-        return self._read("read_run", (namespace, run_id), operation_from)
+        return self._read("read_run", (namespace, run_id), _ROWS.operation)
 
-    def read_open(self, state: State, *, limit: int, after_key: str = "") -> list[Operation]:
-        return self._read("read_open", (state.value, after_key, limit), operation_from)
+    def read_open(self, namespace: str, state: State, *, limit: int, after_key: str = "") -> list[Operation]:
+        return self._read("read_open", (namespace, state.value, after_key, limit), _ROWS.operation)
 
-    def read_ended_before(self, when: datetime, *, limit: int) -> list[Operation]:
-        return self._read("read_ended_before", (microseconds(when), limit), operation_from)
+    def read_ended_before(
+        self, namespace: str, when: datetime, *, limit: int, after_key: str = ""
+    ) -> list[Operation]:
+        found = (namespace, microseconds(when), after_key, limit)
+        return self._read("read_ended_before", found, _ROWS.operation)
 
     def read_history(self, key: str) -> list[HistoryEntry]:
-        return self._read("read_history", (key,), entry_from)
+        return self._read("read_history", (key,), _ROWS.entry)
 
-    def read_divergences(self, *, limit: int) -> list[HistoryEntry]:
-        return self._read("read_divergences", (limit,), entry_from)
+    def read_divergences(self, namespace: str, *, limit: int) -> list[HistoryEntry]:
+        return self._read("read_divergences", (namespace, limit), _ROWS.entry)
 
     def read_log(self, namespace: str, run_id: str) -> list[RunEvent]:
-        return self._read("read_log", (namespace, run_id), event_from)
+        return self._read("read_log", (namespace, run_id), _ROWS.event)
 
     def _read(self, name: str, parameters: tuple[Any, ...], make: Callable[[Any], T]) -> list[T]:
-        with self._reader_lock:
-            self._check_still_there()
+        self._check_still_there()
+        with self._connections.reading() as connection:
             try:
-                if self._reader is None:
-                    self._reader = self._connect()
-                rows = self._reader.execute(_SQL[name], parameters).fetchall()
+                rows = connection.execute(_SQL[name], parameters).fetchall()
             except sqlite3.Error as problem:
                 raise StoreUnavailable(
                     f"Cannot read {self._path}: {problem}. Nothing was changed."
@@ -195,60 +210,25 @@ class SqliteStore:
     def now(self) -> datetime:
         return self._clock.now()
 
-    def reset_after_fork(self) -> None:
-        _ABANDONED.extend(c for c in (self._writer, self._reader, *self._spare) if c is not None)
-        self._reset()
+    def before_fork(self) -> None:
+        self._connections.before_fork()
+
+    def after_fork_in_parent(self) -> None:
+        self._connections.after_fork_in_parent()
+
+    def after_fork_in_child(self) -> None:
+        self._connections.after_fork_in_child()
+        if self._remove_folder is not None:
+            self._remove_folder.detach()  # the folder is the parent's to delete
 
     def close(self) -> None:
-        with self._writer_lock, self._reader_lock:
-            for connection in (self._writer, self._reader, *self._spare):
-                if connection is not None:
-                    connection.close()
-            self._writer, self._reader, self._spare = None, None, []
-            self._closed = True
-            if self._temporary is not None:
-                self._temporary.cleanup()
-
-    def _reset(self) -> None:
-        self._writer, self._reader = None, None
-        self._spare = []
-        self._writer_lock, self._reader_lock = threading.Lock(), threading.Lock()
-        self._closed = False
-
-    # -------------------------------------------------------------- connections
-
-    def _writing(self) -> sqlite3.Connection:
-        self._check_still_there()
-        if self._writer is None:
-            self._writer = self._connect()
-        return self._writer
-
-    def _take_spare(self) -> sqlite3.Connection:
-        self._check_still_there()
-        try:
-            return self._spare.pop()
-        except IndexError:
-            return self._connect()
-
-    def _connect(self) -> sqlite3.Connection:
-        try:
-            connection: sqlite3.Connection = sqlite3.connect(
-                self._path,
-                timeout=self._busy_timeout_seconds,
-                isolation_level=None,
-                check_same_thread=False,
-                cached_statements=64,
-            )
-            connection.execute("PRAGMA foreign_keys = ON")
-        except sqlite3.Error as problem:
-            raise StoreUnavailable(
-                f"Cannot open {self._path} for writing: {problem}. Nothing was recorded, nothing was sent. "
-                "Check that the folder exists and that this user may write to it."
-            ) from problem
-        return connection
+        self._is_closed = True
+        self._connections.close()
+        if self._remove_folder is not None:
+            self._remove_folder()
 
     def _check_still_there(self) -> None:
-        if self._closed:
+        if self._is_closed:
             raise StoreUnavailable(f"The store {self._path} was closed. Nothing was sent. Open it again.")
         if _identity(self._path) != self._identity:
             raise StoreVanished(
@@ -261,14 +241,15 @@ class SqliteTransaction:
     """See `semel.ports.AtomicTransaction`."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+        self._cursor = connection.cursor()
+        self._cursor.row_factory = None  # a caller's connection may make other rows than tuples
         self.handle = SqliteHandle(connection)
 
     def insert(self, operation: Operation) -> Outcome:
-        return _apply_one(self._connection, Insert(operation))
+        return _apply_one(self._cursor, Insert(operation))
 
     def move(self, move: Move) -> Outcome:
-        return _apply_one(self._connection, move)
+        return _apply_one(self._cursor, move)
 
 
 class SqliteHandle:
@@ -278,12 +259,29 @@ class SqliteHandle:
         self._connection = connection
 
     def execute(self, sql: str, parameters: Any = ()) -> sqlite3.Cursor:
-        with _statement_named(sql):
+        with self._statement(sql):
             return self._connection.execute(sql, parameters)
 
     def executemany(self, sql: str, parameters: Any) -> sqlite3.Cursor:
-        with _statement_named(sql):
+        with self._statement(sql):
             return self._connection.executemany(sql, parameters)
+
+    @contextmanager
+    def _statement(self, sql: str) -> Iterator[None]:
+        if not self._connection.in_transaction:
+            raise _rolled_back_inside()
+        with _statement_named(sql):
+            yield
+
+
+@contextmanager
+def _left_open(connection: sqlite3.Connection) -> Iterator[None]:
+    """No statement in the block can end the transaction."""
+    connection.set_authorizer(_leave_transaction_alone)
+    try:
+        yield
+    finally:
+        connection.set_authorizer(None)
 
 
 def _leave_transaction_alone(action: int, *_: str | None) -> int:
@@ -305,8 +303,10 @@ def _statement_named(sql: str) -> Iterator[None]:
 
 # ------------------------------------------------------------------ one write
 
+Executor: TypeAlias = sqlite3.Connection | sqlite3.Cursor
 
-def _apply_one(connection: sqlite3.Connection, write: Write) -> Outcome:
+
+def _apply_one(connection: Executor, write: Write) -> Outcome:
     with _explained():
         match write:
             case Insert(operation):
@@ -314,55 +314,42 @@ def _apply_one(connection: sqlite3.Connection, write: Write) -> Outcome:
             case Move():
                 return _move(connection, write)
             case Note(entry):
-                connection.execute(_SQL["note"], history_row(entry))
+                connection.execute(_SQL["note"], _ROWS.history_row(entry))
                 return Outcome(True)
             case Append(events):
                 return _append(connection, events)
 
 
-def _insert(connection: sqlite3.Connection, operation: Operation) -> Outcome:
-    if connection.execute(_SQL["insert"], operation_row(operation)).rowcount == 1:
+def _insert(connection: Executor, operation: Operation) -> Outcome:
+    if connection.execute(_SQL["insert"], _ROWS.operation_row(operation)).rowcount == 1:
         return Outcome(True, operation)
     in_the_way = connection.execute(_SQL["read"], (operation.key,)).fetchone()
     if in_the_way is None:
         in_the_way = connection.execute(_SQL["read_once"], (operation.once_key,)).fetchone()
-    return Outcome(False, operation_from(in_the_way))
+    return Outcome(False, _ROWS.operation(in_the_way))
 
 
-def _move(connection: sqlite3.Connection, move: Move) -> Outcome:
+def _move(connection: Executor, move: Move) -> Outcome:
     before, after = move.before, move.after
     if move.event is Event.COMMITTED:
-        seen = (before.key, before.fence)
-        cursor = connection.execute(_SQL["commit"], (after.result, microseconds(after.updated_at), *seen))
+        cursor = connection.execute(_SQL["commit"], _ROWS.commit_row(move))
     else:
-        cursor = connection.execute(_SQL["move"], move_row(move))
+        cursor = connection.execute(_SQL["move"], _ROWS.move_row(move))
     if cursor.rowcount != 1:
         row = connection.execute(_SQL["read"], (before.key,)).fetchone()
-        return Outcome(False, None if row is None else operation_from(row))
+        return Outcome(False, None if row is None else _ROWS.operation(row))
     if move.event not in UNREMARKABLE:
-        connection.execute(_SQL["note"], history_row(entry_of(move)))
+        connection.execute(_SQL["note"], _ROWS.history_row(entry_of(move)))
     return Outcome(True, after)
 
 
-def _append(connection: sqlite3.Connection, events: tuple[RunEvent, ...]) -> Outcome:
+def _append(connection: Executor, events: tuple[RunEvent, ...]) -> Outcome:
     for event in events:
-        row = (
-            event.namespace,
-            event.run_id,
-            event.position,
-            event.kind,
-            event.payload,
-            microseconds(event.at),
-        )
-        if connection.execute(_SQL["append"], row).rowcount != 1:
+        if connection.execute(_SQL["append"], _ROWS.event_row(event)).rowcount != 1:
             if event is events[0]:
                 return Outcome(False)
             raise StoreError(f"The log of run {event.run_id!r} has a gap before {event.position}.")
     return Outcome(True)
-
-
-def _is_durable(write: Write) -> bool:
-    return isinstance(write, Insert) or (isinstance(write, Move) and write.event in _DURABLE_EVENTS)
 
 
 @contextmanager
@@ -376,7 +363,35 @@ def _written(connection: sqlite3.Connection, *, flush: str) -> Iterator[None]:
     except BaseException:
         _roll_back(connection)
         raise
+    if not connection.in_transaction:
+        raise _rolled_back_inside()
     _commit(connection)
+
+
+def _rolled_back_inside() -> StoreUnavailable:
+    return StoreUnavailable(
+        "The transaction was rolled back by one of its own statements (ON CONFLICT ROLLBACK, RAISE(ROLLBACK), a "
+        "full disk). Nothing of it happened, nothing was recorded. Let such an error leave the tool."
+    )
+
+
+@contextmanager
+def _joined(connection: sqlite3.Connection) -> Iterator[None]:
+    """A part of the caller's transaction. An exception of the block undoes it and passes through."""
+    with _explained():
+        if not connection.in_transaction:
+            connection.execute("BEGIN IMMEDIATE")  # as sqlite3 does before a first write, but surely in time
+        connection.execute("SAVEPOINT semel_call")
+    try:
+        with _left_open(connection):
+            yield
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK TO semel_call")
+            connection.execute("RELEASE semel_call")
+        raise
+    with _explained():
+        connection.execute("RELEASE semel_call")
 
 
 @contextmanager

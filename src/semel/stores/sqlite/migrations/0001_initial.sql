@@ -44,7 +44,7 @@ CREATE INDEX semel_operations_of_a_run ON semel_operations (namespace, run_id);
 
 -- Sweeps and people look only at what is open; the index holds nothing else.
 CREATE INDEX semel_open_operations
-    ON semel_operations (state, key) WHERE state IN ('PENDING', 'INVOKED', 'UNKNOWN');
+    ON semel_operations (namespace, state, key) WHERE state IN ('PENDING', 'INVOKED', 'UNKNOWN');
 
 -- Every move but the plain claim, renewal and completion, which the record itself tells.
 CREATE TABLE semel_history (

@@ -1,0 +1,114 @@
+"""What an HTTP answer proves about the effect, for tools that send exactly one request.
+
+    with semel.http.one_request():
+        response = client.post(url, json=..., headers={"Idempotency-Key": call.key})
+        semel.http.check(response.status_code, semel.http.STRIPE, text=response.text)
+
+Few answers prove that nothing happened. A refusal of the request as such does (400, 401, 403, 404, …). 408,
+409, 425, 429 and every 5xx do not: the request may have been processed, be in progress, or have been counted
+before it was refused; a message that the key was "already used" speaks of an earlier attempt, and that one
+may have happened. What is no proof raises `StatusInDoubt`, and the operation becomes UNKNOWN.
+
+Status codes: RFC 9110, section 15. Idempotency-Key: draft-ietf-httpapi-idempotency-key-header (409 while the
+first request is in progress, 422 for a key reused with another payload). Stripe: docs.stripe.com/api/errors
+and /api/idempotent_requests (402 "request failed"; errors of type `idempotency_error`).
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from semel.errors import NotSent, Rejected
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HttpRules:
+    """`rejected`: statuses that prove that this request had no effect and never will, repeated as it is.
+
+    `speaks_of_earlier`: texts in an answer, in lower case, by which it speaks of an earlier request instead.
+    """
+
+    name: str
+    rejected: frozenset[int]
+    speaks_of_earlier: tuple[str, ...] = ("idempotency", "idempotent", "already used", "duplicate request")
+
+
+GENERIC: Final = HttpRules(
+    name="generic",
+    rejected=frozenset({400, 401, 403, 404, 405, 406, 410, 411, 413, 414, 415, 416, 417, 426, 428, 431, 451}),
+)
+STRIPE: Final = HttpRules(name="stripe", rejected=frozenset({400, 401, 402, 403, 404}))
+VALIDATES_WITH_422: Final = HttpRules(
+    name="validates with 422",  # for a provider that documents 422 as failed validation, before any effect
+    rejected=GENERIC.rejected | {422},
+)
+
+
+class StatusInDoubt(Exception):
+    """The answer does not prove what happened."""
+
+    def __init__(self, message: str = "", *, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def check(status: int, rules: HttpRules = GENERIC, *, text: str = "") -> None:
+    """Return on 2xx; raise `Rejected` where nothing happened for certain, `StatusInDoubt` otherwise.
+
+    `text`: the answer's body; without it a 400 that only says "key already used" would pass for a refusal.
+    """
+    if 200 <= status < 300:
+        return
+    excerpt = text[:200]
+    if status in rules.rejected and not any(word in text.lower() for word in rules.speaks_of_earlier):
+        raise Rejected(f"the provider refused with HTTP {status}: {excerpt}")
+    raise StatusInDoubt(
+        f"HTTP {status} ({rules.name} rules) does not prove what happened: {excerpt}", status=status
+    )
+
+
+@contextmanager
+def one_request() -> Iterator[None]:
+    """Turn "no connection came about" into `NotSent`. Only for a block that sends one request, without retries.
+
+    Believed: a refused connection and a name that does not resolve, from any client, and the connect errors of
+    httpx and aiohttp. A time-out or a broken connection proves nothing and passes through.
+    """
+    try:
+        yield
+    except Exception as error:
+        if any(_never_connected(cause) for cause in _causes(error)):
+            raise NotSent(f"no connection came about: {error}") from error
+        raise
+
+
+_CONNECT_ERRORS: Final = frozenset(
+    {
+        ("httpx", "ConnectError"),
+        ("httpx", "ConnectTimeout"),
+        ("httpx2", "ConnectError"),
+        ("httpx2", "ConnectTimeout"),
+        ("aiohttp", "ClientConnectorError"),
+    }
+)
+_CAUSES_MAX: Final = 20  # links in a chain of exceptions
+
+
+def _never_connected(error: BaseException) -> bool:
+    if isinstance(error, ConnectionRefusedError | socket.gaierror):
+        return True
+    return (type(error).__module__.partition(".")[0], type(error).__name__) in _CONNECT_ERRORS
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    current: BaseException | None = error
+    for _ in range(_CAUSES_MAX):
+        if current is None:
+            return
+        yield current
+        reason = getattr(current, "reason", None)  # urllib hides the cause there
+        current = reason if isinstance(reason, BaseException) else current.__cause__ or current.__context__

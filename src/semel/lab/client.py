@@ -1,0 +1,147 @@
+"""How a level speaks to the world: over HTTP, without retries, so that every request is counted.
+
+A `World` is only an address and a cell; it pickles, and survives into child processes. Each thread
+keeps one connection alive. A request whose answer does not arrive raises what the socket raised
+(`OSError`, `http.client.HTTPException`); it may have taken effect.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from semel.lab.model import ProviderKind
+from semel.lab.wire import JSON, Arguments, Counters, Effect, Settings, Turn
+
+TIMEOUT_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class World:
+    """One cell of the world: its model, its provider, its person, and (for the oracle) its ledger."""
+
+    address: str  # host:port
+    cell_id: str
+
+    @property
+    def model(self) -> Model:
+        return Model(self)
+
+    @property
+    def provider(self) -> Provider:
+        return Provider(self)
+
+    def prepare(self, settings: Settings) -> None:
+        """Begin the cell anew: an empty ledger, a model that was never asked."""
+        self.request("PUT", "", settings.to_json())
+
+    def provider_kind(self) -> ProviderKind:
+        """What the author of a tool reads in the provider's documentation."""
+        return ProviderKind(self.request("GET", "/about")["provider"])
+
+    def ask_person(
+        self, tool: str, *, reference: str | None = None, arguments: Arguments | None = None
+    ) -> Effect | None:
+        """Ask whether this effect happened. The person looks into the provider's books: it is the truth.
+
+        With a reference the person looks for that; without one, for an effect of the same intent.
+        Every ask is recorded.
+        """
+        question = {"tool": tool, "reference": reference, "arguments": arguments}
+        return _effect_in(self.request("POST", "/person", question))
+
+    def ledger(self) -> tuple[Effect, ...]:
+        """The effects in order. For the oracle; a guard that looks here is cheating."""
+        return tuple(map(Effect.from_json, self.request("GET", "/ledger")["effects"]))
+
+    def counters(self) -> Counters:
+        return Counters.from_json(self.request("GET", "/counters"))
+
+    def release_held(self) -> None:
+        """Let every held request take effect now."""
+        self.request("POST", "/release", {})
+
+    def request(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, **headers: str
+    ) -> dict[str, Any]:
+        connection = _connection(self.address)
+        payload = None if body is None else json.dumps(body).encode()
+        try:
+            connection.request(method, f"/cells/{self.cell_id}{path}", payload, headers)
+            response = connection.getresponse()
+            text = response.read()
+        except BaseException:
+            connection.close()  # the next request starts on a clean connection
+            raise
+        if response.status != http.HTTPStatus.OK:
+            raise UnexpectedStatus(response.status, text.decode(errors="replace"))
+        answer: dict[str, Any] = json.loads(text)
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    world: World
+
+    def next_turn(self, messages: Sequence[Mapping[str, Any]]) -> Turn:
+        """The turn that follows these messages (see `scenario` for their form)."""
+        return Turn.from_json(self.world.request("POST", "/model", {"messages": list(messages)}))
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    world: World
+
+    def perform(
+        self, tool: str, arguments: Arguments, *, key: str | None = None, reference: str | None = None
+    ) -> dict[str, JSON]:
+        """Cause the effect; the answer names it. `reference` is stored with it, for `find`."""
+        headers = {} if key is None else {"Idempotency-Key": key}
+        body = {"arguments": arguments, "reference": reference}
+        return self.world.request("POST", f"/provider/{tool}", body, **headers)
+
+    def find(self, tool: str, reference: str) -> Effect | None:
+        """What the provider says it did under this reference; None: nothing visible (yet).
+
+        Raises `UnexpectedStatus` (405) from a provider that cannot be asked.
+        """
+        query = urlencode({"reference": reference})
+        return _effect_in(self.world.request("GET", f"/provider/{tool}?{query}"))
+
+
+class UnexpectedStatus(Exception):
+    """The world answered, but not with 200. A 5xx does not prove that nothing happened."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(status, text)
+        self.status = status
+        self.text = text
+
+
+def _effect_in(answer: Mapping[str, Any]) -> Effect | None:
+    return None if answer["effect"] is None else Effect.from_json(answer["effect"])
+
+
+class _Connection(http.client.HTTPConnection):
+    """Closes with the thread that holds it."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+_local = threading.local()
+
+
+def _connection(address: str) -> _Connection:
+    owner = (os.getpid(), address)  # a forked child must not speak on its parent's socket
+    if getattr(_local, "owner", None) != owner:
+        _local.owner = owner
+        _local.connection = _Connection(address, timeout=TIMEOUT_SECONDS)
+    connection: _Connection = _local.connection
+    return connection

@@ -1,0 +1,178 @@
+"""Records as rows and back, in the column order of every store's `queries.sql`.
+
+A store says how it keeps an instant; everything else is the same in all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final, Literal, TypeAlias
+
+from semel.model import Event, HistoryEntry, Insert, Move, Operation, RunEvent, State, Write
+
+Durability: TypeAlias = Literal["one-flush", "strict"]
+Row: TypeAlias = tuple[Any, ...]
+
+_DURABLE_EVENTS: Final = frozenset(
+    {Event.CLAIMED, Event.RESENT, Event.CONFIRMED, Event.CLEARED, Event.ABANDONED}
+)
+
+
+def is_durable(write: Write) -> bool:
+    """Must survive power loss before anything is done on the strength of it. A completion need not:
+    losing it leaves UNKNOWN, never a second effect."""
+    return isinstance(write, Insert) or (isinstance(write, Move) and write.event in _DURABLE_EVENTS)
+
+
+def entry_of(move: Move) -> HistoryEntry:
+    return HistoryEntry(
+        key=move.before.key,
+        event=move.event,
+        from_state=move.before.state,
+        to_state=move.after.state,
+        fence=move.after.fence,
+        at=move.after.updated_at,
+        by=move.by,
+        why=move.why,
+    )
+
+
+class Rows:
+    """`keep` makes a column of an instant, `revive` an aware UTC instant of a column."""
+
+    def __init__(self, *, keep: Callable[[datetime], Any], revive: Callable[[Any], datetime]) -> None:
+        self._keep = keep
+        self._revive = revive
+
+    # -------------------------------------------------------------- out
+
+    def operation_row(self, op: Operation) -> Row:
+        return (
+            op.key,
+            op.namespace,
+            op.run_id,
+            op.step,
+            op.call_id,
+            op.tool,
+            op.effect,
+            op.fingerprint,
+            op.arguments,
+            op.once_key,
+            op.state.value,
+            op.fence,
+            op.owner,
+            self._maybe_kept(op.lease_expires_at),
+            self._maybe_kept(op.first_sent_at),
+            self._maybe_kept(op.send_deadline_at),
+            op.earlier_in_doubt,
+            op.result,
+            op.error,
+            self._keep(op.created_at),
+            self._keep(op.updated_at),
+            self._maybe_kept(op.reaped_at),
+        )
+
+    def move_row(self, move: Move) -> Row:
+        before, after = move.before, move.after
+        return (
+            after.arguments,
+            after.state.value,
+            after.fence,
+            after.owner,
+            self._maybe_kept(after.lease_expires_at),
+            self._maybe_kept(after.first_sent_at),
+            self._maybe_kept(after.send_deadline_at),
+            after.earlier_in_doubt,
+            after.result,
+            after.error,
+            self._keep(after.updated_at),
+            self._maybe_kept(after.reaped_at),
+            before.key,
+            before.state.value,
+            before.fence,
+            self._maybe_kept(move.seen_lease_at),
+        )
+
+    def commit_row(self, move: Move) -> Row:
+        return (move.after.result, self._keep(move.after.updated_at), move.before.key, move.before.fence)
+
+    def history_row(self, entry: HistoryEntry) -> Row:
+        return (
+            entry.key,
+            entry.event.value,
+            entry.from_state.value,
+            entry.to_state.value,
+            entry.fence,
+            self._keep(entry.at),
+            entry.by,
+            entry.why,
+        )
+
+    def event_row(self, event: RunEvent) -> Row:
+        return (
+            event.namespace,
+            event.run_id,
+            event.position,
+            event.kind,
+            event.payload,
+            self._keep(event.at),
+        )
+
+    # -------------------------------------------------------------- back
+
+    def operation(self, row: Row) -> Operation:
+        return Operation(
+            key=row[0],
+            namespace=row[1],
+            run_id=row[2],
+            step=row[3],
+            call_id=row[4],
+            tool=row[5],
+            effect=row[6],
+            fingerprint=row[7],
+            arguments=row[8],
+            once_key=row[9],
+            state=State(row[10]),
+            fence=row[11],
+            owner=row[12],
+            lease_expires_at=self._maybe_revived(row[13]),
+            first_sent_at=self._maybe_revived(row[14]),
+            send_deadline_at=self._maybe_revived(row[15]),
+            earlier_in_doubt=bool(row[16]),
+            result=row[17],
+            error=row[18],
+            created_at=self._revive(row[19]),
+            updated_at=self._revive(row[20]),
+            reaped_at=self._maybe_revived(row[21]),
+        )
+
+    def entry(self, row: Row) -> HistoryEntry:
+        return HistoryEntry(
+            key=row[0],
+            event=Event(row[1]),
+            from_state=State(row[2]),
+            to_state=State(row[3]),
+            fence=row[4],
+            at=self._revive(row[5]),
+            by=row[6],
+            why=row[7],
+        )
+
+    def event(self, row: Row) -> RunEvent:
+        return RunEvent(
+            namespace=row[0],
+            run_id=row[1],
+            position=row[2],
+            kind=row[3],
+            payload=row[4],
+            at=self._revive(row[5]),
+        )
+
+    # -------------------------------------------------------------- maybe
+
+    def _maybe_kept(self, at: datetime | None) -> Any:
+        return None if at is None else self._keep(at)
+
+    def _maybe_revived(self, column: Any) -> datetime | None:
+        return None if column is None else self._revive(column)
