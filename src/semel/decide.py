@@ -6,10 +6,25 @@ but in the record, so recovery is the same loop run again, and a crash window is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, TypeAlias, assert_never
+from typing import Final, assert_never
 
+from semel.actions import (
+    Accept,
+    Action,
+    Ask,
+    Claim,
+    Diverge,
+    Invoke,
+    LateAction,
+    LeaveInDoubt,
+    Lookup,
+    Refuse,
+    Replay,
+    Report,
+    Settle,
+    Wait,
+)
 from semel.model import (
     Absent,
     Answer,
@@ -26,82 +41,6 @@ from semel.model import (
 PACE: Final = timedelta(
     milliseconds=100
 )  # the least pause between two lookups: nobody's provider is a busy loop
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """Take the exclusive right to invoke, durably."""
-
-
-@dataclass(frozen=True, slots=True)
-class Invoke:
-    """We hold the claim: cause the effect."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """A live owner is at work, or time has to pass before evidence counts. Read again by `until`."""
-
-    until: datetime
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class LeaveInDoubt:
-    """The owner is gone: move to UNKNOWN."""
-
-    event: Event
-
-
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """Ask the provider."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settle:
-    """The evidence proves one or the other: Found → COMMITTED, Absent → PENDING."""
-
-    evidence: Found | Absent
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """Only a person can know."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """Give back the recorded result; no effect."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """Never under this key: `reason` is the state FAILED, `reaped`, or `key_reused`."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Accept:
-    """A late result that changes nothing: it is recorded already, or the provider deduped it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """A late result that settles what was in doubt, or was declared absent too early."""
-
-
-@dataclass(frozen=True, slots=True)
-class Diverge:
-    """A late result that nothing can settle: another attempt ran, or a person gave up."""
-
-
-Action: TypeAlias = Claim | Invoke | Wait | LeaveInDoubt | Lookup | Settle | Ask | Replay | Refuse
-
-LateAction: TypeAlias = Accept | Report | Diverge
 
 
 def decide(

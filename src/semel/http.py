@@ -17,12 +17,13 @@ and /api/idempotent_requests (402 "request failed"; errors of type `idempotency_
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from semel.errors import NotSent, Rejected
+from semel.errors import NotSent, Rejected, SemelError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,10 +79,13 @@ def one_request() -> Iterator[None]:
     Believed: a refused connection and a name that does not resolve, from any client, and the connect errors of
     httpx and aiohttp. A time-out or a broken connection proves nothing and passes through.
     """
+    handled_before = sys.exc_info()[1]  # of an earlier attempt: it says nothing about this one
     try:
         yield
+    except SemelError:
+        raise
     except Exception as error:
-        if any(_never_connected(cause) for cause in _causes(error)):
+        if any(_never_connected(cause) for cause in _causes(error, until=handled_before)):
             raise NotSent(f"no connection came about: {error}") from error
         raise
 
@@ -104,11 +108,17 @@ def _never_connected(error: BaseException) -> bool:
     return (type(error).__module__.partition(".")[0], type(error).__name__) in _CONNECT_ERRORS
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def _causes(error: BaseException, *, until: BaseException | None) -> Iterator[BaseException]:
     current: BaseException | None = error
     for _ in range(_CAUSES_MAX):
-        if current is None:
+        if current is None or current is until:
             return
         yield current
-        reason = getattr(current, "reason", None)  # urllib hides the cause there
-        current = reason if isinstance(reason, BaseException) else current.__cause__ or current.__context__
+        current = _cause(current)
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    reason = getattr(error, "reason", None)  # urllib hides the cause there
+    if isinstance(reason, BaseException):
+        return reason
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)

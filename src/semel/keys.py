@@ -6,7 +6,6 @@ playing with delimiters (`a:b` + `c` against `a` + `b:c`), and a later encoding 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -74,6 +73,8 @@ def is_name_of(key: str, text: str) -> bool:
 
 
 def _digest(version: bytes, *fields: str) -> str:
+    import hashlib  # slow to import, and not needed before the first call
+
     parts = [version]
     for text in fields:
         encoded = text.encode("utf-8", "surrogatepass")

@@ -15,15 +15,17 @@ What has no faithful form is refused with its path (`$.items[2].when`).
 
 from __future__ import annotations
 
-import base64
+import binascii
 import json
 import math
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from semel.errors import Unencodable
+
+if TYPE_CHECKING:
+    from decimal import Decimal
 
 DEPTH_MAX: Final = 100  # deeper than any sane argument, shallower than the interpreter's recursion limit
 
@@ -99,7 +101,7 @@ def _canonical(value: Any, path: str, depth: int) -> Any:
         return _writable(value, path)
     if kind is float:
         return _canonical_float(value, path)
-    if kind is Decimal:
+    if _name(kind) == "decimal.Decimal":
         return {"$decimal": _canonical_decimal(value, path)}
     if kind is datetime and value.tzinfo is not None:
         return {"$datetime": _in_utc(value, path)}
@@ -180,10 +182,10 @@ def _tagged(value: Any, path: str, depth: int, walk: Callable[[Any, str, int], A
     if kind in _WRITERS:
         name, write = _WRITERS[kind]
         return {name: write(value)}
-    if f"{kind.__module__}.{kind.__qualname__}" == "uuid.UUID":  # compared by name: uuid is slow to import
-        return {"$uuid": str(value)}
+    if (name := _name(kind)) in _SLOW_TO_IMPORT:
+        return {_SLOW_TO_IMPORT[name]: str(value)}
     raise Unencodable(
-        f"{path} is a {kind.__module__}.{kind.__qualname__}, which has no faithful form in the record. "
+        f"{path} is a {name}, which has no faithful form in the record. "
         "Pass plain values: None, bool, int, float, str, bytes, list, tuple, dict, set, "
         "datetime, date, time, timedelta, Decimal, UUID (for an Enum its .value, for a model its dict)."
     )
@@ -207,9 +209,19 @@ _WRITERS: Final[dict[type, tuple[str, Callable[[Any], Any]]]] = {
     date: ("$date", date.isoformat),
     time: ("$time", time.isoformat),
     timedelta: ("$timedelta", _write_span),
-    Decimal: ("$decimal", str),
-    bytes: ("$bytes", lambda value: base64.b64encode(value).decode("ascii")),
+    bytes: ("$bytes", lambda value: binascii.b2a_base64(value, newline=False).decode("ascii")),
 }
+_SLOW_TO_IMPORT: Final = {"decimal.Decimal": "$decimal", "uuid.UUID": "$uuid"}  # so compared by name
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _decimal(text: str) -> Decimal:
+    from decimal import Decimal
+
+    return Decimal(text)
 
 
 def _uuid(text: str) -> Any:
@@ -223,8 +235,8 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "$date": date.fromisoformat,
     "$time": time.fromisoformat,
     "$timedelta": lambda parts: timedelta(*parts),
-    "$decimal": Decimal,
-    "$bytes": base64.b64decode,
+    "$decimal": _decimal,
+    "$bytes": binascii.a2b_base64,
     "$uuid": _uuid,
     "$float": float,
     "$codepoints": lambda numbers: "".join(map(chr, numbers)),

@@ -2,7 +2,7 @@
 
     input   position 0: what the run was started with
     turn    the model's turn, persisted as a unit before any of its calls runs
-    answer  the answer of a `Safe` tool (every other tool's result is in its operation)
+    answer  what the model is told where no operation holds it: a `Safe` tool's answer, a call that cannot be made
 
 An event is appended at the position after the last one read. Where another process has written there first,
 its event stands and is read instead: one run, one log, however many work on it.
@@ -47,6 +47,28 @@ class RunLog:
             )
         self._next += 1
         return values.decode(event.payload)
+
+    def recorded_answer(self, step: str, call_id: str) -> list[Any] | None:
+        """The answer recorded for this very call, if the log has one here: [answer]."""
+        if self._next >= len(self._events) or self._events[self._next].kind != ANSWER:
+            return None
+        at_step, at_call, answer = values.decode(self._events[self._next].payload)
+        if (at_step, at_call) != (step, call_id):
+            return None
+        self._next += 1
+        return [answer]
+
+    def record_answer(self, step: str, call_id: str, answer: Any) -> Any:
+        """Record what the model is told, and return what the log now holds."""
+        self.record(ANSWER, [step, call_id, answer])
+        self._next -= 1
+        held = self.recorded_answer(step, call_id)
+        if held is None:
+            raise UsageError(
+                f"Run {self._run_id!r}: another process recorded another call here. Nothing more was sent; start "
+                "the run again."
+            )
+        return held[0]
 
     def record(self, kind: str, payload: Any) -> Any:
         """Append, and return what the log now holds there: another process may have come first."""

@@ -9,18 +9,26 @@ the operations and from nothing else.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
-from semel.agent.log import ANSWER, INPUT, TURN, RunLog
+from semel import keys, values
+from semel.agent.log import INPUT, TURN, RunLog
 from semel.engine.guard import Guard
+from semel.engine.names import is_storable
 from semel.engine.run import Run
 from semel.engine.tool import Tool
-from semel.errors import PreviouslyFailed, Rejected, UsageError
+from semel.errors import PreviouslyFailed, Rejected, ResultLost, Unencodable, UsageError
 from semel.model import Safe
 
 TURNS_MAX: Final = 1_000  # a run that needs more is several runs
+
+HAPPENED_WITHOUT_RESULT: Final = {
+    "outcome": "happened",
+    "error": "it happened; its result could not be recorded",
+}
 
 Message: TypeAlias = dict[str, Any]
 Passing: TypeAlias = Callable[[str, str], None]  # place, "turn/position"
@@ -66,9 +74,21 @@ def run_agent(
     Raises what a call raises when its outcome has to be settled first (`PausedForPerson`, `OutcomeUnknown`,
     `ClaimHeld`, `NotSent`, `StoreError`); start it again afterwards. That a tool was `Rejected` goes to the model.
     """
+    _check(tools, opening)
     with guard.run(run_id) as run:
         agent = _Agent(RunLog(guard, run_id), run, guard, tools, checkpoint)
         return agent.run(model, opening)
+
+
+def _check(tools: Mapping[str, Tool], opening: str) -> None:
+    """Whatever is the program's fault is found before the model is asked and a turn is persisted."""
+    if not isinstance(opening, str):
+        raise UsageError(f"The opening {opening!r} must be a string. Nothing was recorded.")
+    for name, tool in tools.items():
+        if not isinstance(tool, Tool) or tool.is_async:
+            raise UsageError(
+                f"The tool {name!r} is not a plain function registered with @guard.tool. Nothing was recorded."
+            )
 
 
 class _Agent:
@@ -94,18 +114,18 @@ class _Agent:
         )
 
     def _opening(self, opening: str) -> str:
-        recorded = self._log.recorded(INPUT)
-        if recorded is not None and recorded != opening:
+        recorded = self._log.recorded(INPUT) or self._log.record(INPUT, [opening])
+        if recorded != [opening]:
             raise UsageError(
-                f"Run {self._run.run_id!r} was started with {recorded!r} and is now given {opening!r}. Nothing was "
-                "sent. Another task is another run: give it an id of its own."
+                f"Run {self._run.run_id!r} was started with {recorded[0]!r} and is now given {opening!r}. Nothing "
+                "was sent. Another task is another run: give it an id of its own."
             )
-        return str(recorded if recorded is not None else self._log.record(INPUT, opening))
+        return opening
 
     def _turn(self, model: Model, messages: Sequence[Message]) -> Turn:
         recorded = self._log.recorded(TURN)
         if recorded is None:
-            recorded = self._log.record(TURN, _plain(model.next_turn(list(messages))))
+            recorded = self._log.record(TURN, _plain(model.next_turn(copy.deepcopy(list(messages)))))
         return _turn_from(recorded)
 
     def _answers(self, turn: Turn, number: int) -> Iterator[Message]:
@@ -115,24 +135,54 @@ class _Agent:
             yield {"role": "tool", "call_id": call.id, "content": content}
 
     def _answer(self, call: ToolCall, *, step: str, call_id: str) -> Any:
-        tool = self._tools.get(call.name)
-        if tool is None:
-            return {"outcome": "did_not_happen", "error": f"there is no tool named {call.name!r}"}
-        if isinstance(tool.effect, Safe):
-            return self._safe_answer(tool, call, step, call_id)
-        try:
-            return self._run.call_at(tool, call.arguments, step=step, call_id=call_id)
-        except (Rejected, PreviouslyFailed) as refused:
-            operation = self._guard.read(refused.key or "")
-            return {"outcome": "did_not_happen", "error": operation.error if operation else str(refused)}
-
-    def _safe_answer(self, tool: Tool, call: ToolCall, step: str, call_id: str) -> Any:
-        """Reading twice may give two answers; the transcript keeps the first."""
-        recorded = self._log.recorded(ANSWER)
+        """What the model is told, the same on every run: from the operation, else from the log."""
+        recorded = self._log.recorded_answer(step, call_id)
         if recorded is not None:
             return recorded[0]
-        value = self._run.call_at(tool, call.arguments, step=step, call_id=call_id)
-        return self._log.record(ANSWER, [value])[0]
+        tool = self._tools.get(call.name)
+        problem = self._cannot_be_made(tool, call)
+        if tool is None or problem is not None:
+            self._refuse_if_it_was_made(call, step, call_id)
+            return self._log.record_answer(step, call_id, _did_not_happen(problem))
+        if isinstance(tool.effect, Safe):
+            return self._log.record_answer(step, call_id, self._read(tool, call, step, call_id))
+        return self._cause(tool, call, step, call_id)
+
+    def _cannot_be_made(self, tool: Tool | None, call: ToolCall) -> str | None:
+        """The model's mistakes are for the model to hear of."""
+        if tool is None:
+            return f"there is no tool named {call.name!r}"
+        try:
+            tool.bind((), call.arguments)
+        except UsageError as wrong:
+            return str(wrong)
+        return None
+
+    def _refuse_if_it_was_made(self, call: ToolCall, step: str, call_id: str) -> None:
+        key = keys.idempotency_key(self._guard.namespace, self._run.run_id, step, call_id)
+        if (operation := self._guard.read(key)) is not None:
+            raise UsageError(
+                f"Run {self._run.run_id!r} called {operation.tool} before, and this program cannot make that call. "
+                f"The record says {operation.state}; nothing was sent. Run it with the tools it was started with.",
+                key=key,
+            )
+
+    def _read(self, tool: Tool, call: ToolCall, step: str, call_id: str) -> Any:
+        try:
+            value = self._run.call_at(tool, copy.deepcopy(call.arguments), step=step, call_id=call_id)
+            return values.decode(values.encode(value))
+        except (Rejected, Unencodable) as refused:
+            return _did_not_happen(str(refused))
+
+    def _cause(self, tool: Tool, call: ToolCall, step: str, call_id: str) -> Any:
+        try:
+            value = self._run.call_at(tool, copy.deepcopy(call.arguments), step=step, call_id=call_id)
+            return _as_recorded(value)
+        except ResultLost:
+            return dict(HAPPENED_WITHOUT_RESULT)
+        except (Rejected, PreviouslyFailed) as refused:
+            operation = self._guard.read(refused.key or "")
+            return _did_not_happen(str(operation.error) if operation else str(refused))
 
 
 def stable_id(turn: Turn, position: int) -> str:
@@ -141,10 +191,24 @@ def stable_id(turn: Turn, position: int) -> str:
     Some providers leave ids out, repeat them, or give the function's name.
     """
     call = turn.calls[position]
+    if not is_storable(call.id):
+        return f"place:{position}"
     is_unique = [other.id for other in turn.calls].count(call.id) == 1
     if call.id and is_unique and call.id != call.name:
         return f"id:{call.id}"
     return f"place:{position}"
+
+
+def _as_recorded(value: Any) -> Any:
+    """As every later run will read it; a result with no recordable form is told in the same words."""
+    try:
+        return values.decode(values.encode(value))
+    except Exception:
+        return dict(HAPPENED_WITHOUT_RESULT)
+
+
+def _did_not_happen(why: str | None) -> dict[str, Any]:
+    return {"outcome": "did_not_happen", "error": why}
 
 
 def _said(turn: Turn) -> Message:

@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Final
 
-from semel.cli import db, lab
+from semel.cli import db, doubts, lab
+from semel.errors import SemelError
 
-COMMANDS: Final = (lab, db)
+COMMANDS: Final = (lab, doubts, db)
+REFUSED: Final = 2
 INTERRUPTED: Final = 130  # as shells have it: 128 + SIGINT
 
 
@@ -22,6 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser().parse_args(arguments)
     try:
         return int(parsed.call(parsed))
+    except SemelError as problem:
+        print(f"semel: {problem}", file=sys.stderr)
+        return REFUSED
     except KeyboardInterrupt:
         print("semel: interrupted", file=sys.stderr)
         return INTERRUPTED

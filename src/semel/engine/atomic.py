@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from semel import decide as actions
-from semel import lifecycle, values
+from semel import actions, lifecycle, values
 from semel.engine import refusals
 from semel.engine.call import CURRENT_CALL, call_of
 from semel.engine.claims import HeldClaim

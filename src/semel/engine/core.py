@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from semel.decide import Action, decide
+from semel.actions import Action
+from semel.decide import decide
 from semel.engine.claims import Heartbeat
 from semel.engine.group_commit import GroupCommit
 from semel.ports import Checkpoint, Owners, Store, no_checkpoint

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, TypeAlias, assert_never
 
-from semel import decide as actions
-from semel import lifecycle, values
+from semel import actions, lifecycle, values
+from semel.decide import decide_late_result
 from semel.engine import refusals
 from semel.engine.claims import HeldClaim
 from semel.engine.core import Core
@@ -308,7 +308,7 @@ class Course:
         for _ in range(TURNS_MAX):
             if current is None:
                 raise refusals.record_vanished(self._intent)
-            action = actions.decide_late_result(current, self.tool.effect, fence=mine.fence)
+            action = decide_late_result(current, self.tool.effect, fence=mine.fence)
             if isinstance(action, actions.Accept):
                 return
             if isinstance(action, actions.Diverge):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
 
-from semel import decide as decisions
+from semel.decide import decide as decide_soundly
 from semel.engine import sweeps, sync
 from semel.engine.claims import Heartbeat
 from semel.engine.core import Core, Decide
@@ -38,7 +38,7 @@ class Guard:
         lease: timedelta = LEASE,
         wait: timedelta = WAIT,
         checkpoint: Checkpoint = no_checkpoint,
-        decide: Decide = decisions.decide,
+        decide: Decide = decide_soundly,
     ) -> None:
         """
         `namespace`  keeps several programs apart in one store.

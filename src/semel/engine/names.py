@@ -18,11 +18,16 @@ def require_name(name: Any, what: str) -> None:
 
 def require_text(text: Any, what: str) -> None:
     """Raise `UsageError` unless every database can hold it."""
-    if not isinstance(text, str) or "\x00" in text or not _is_encodable(text):
+    if not is_storable(text):
         raise UsageError(
             f"The {what} {text!r} must be text without NUL or half a surrogate pair, which no database keeps. "
             "Nothing was sent."
         )
+
+
+def is_storable(text: Any) -> bool:
+    """Whether every database can hold it."""
+    return isinstance(text, str) and "\x00" not in text and _is_encodable(text)
 
 
 def _is_encodable(text: str) -> bool:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import secrets
-from pathlib import Path
 
 
 class ProcessOwners:
@@ -18,7 +16,7 @@ class ProcessOwners:
 
     def __init__(self) -> None:
         self._process = _describe_process(os.getpid())
-        self._prefix = f"{self._process or f'elsewhere/-/{os.getpid()}/-'}/{secrets.token_hex(4)}"
+        self._prefix = f"{self._process or f'elsewhere/-/{os.getpid()}/-'}/{os.urandom(4).hex()}"
         self._numbers = itertools.count(1)
 
     def me(self) -> str:
@@ -34,7 +32,7 @@ class ProcessOwners:
 def _describe_process(pid: int) -> str | None:
     """`boot/pid-namespace/pid/start-time`, or None where the platform does not tell."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        boot = _text("/proc/sys/kernel/random/boot_id").strip()
         namespace = os.readlink("/proc/self/ns/pid").partition("[")[2].rstrip("]")
         _, start_time = _state_and_start(pid)
     except OSError:
@@ -54,9 +52,14 @@ def _has_ended(pid: int, *, start_time: str) -> bool:
 
 
 def _state_and_start(pid: int) -> tuple[str, str]:
-    status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    status = _text(f"/proc/{pid}/stat")
     fields = status.rpartition(")")[2].split()  # the name in parentheses may hold spaces
     return fields[0], fields[19]  # fields 3 and 22 of proc(5)
+
+
+def _text(path: str) -> str:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
 
 
 def _answers_signals(pid: int) -> bool:

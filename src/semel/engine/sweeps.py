@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
-from semel import decide as actions
-from semel import lifecycle
+from semel import actions, lifecycle
 from semel.engine.core import Core
 from semel.engine.course import Apply, Look, recordable
 from semel.engine.tool import Tool

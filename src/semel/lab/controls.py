@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import semel
-from semel import decide as actions
+from semel import actions
 from semel.agent import run_agent
+from semel.decide import decide
 from semel.engine.core import Decide
 from semel.engine.tool import Tool
 from semel.lab import injector
@@ -155,7 +156,7 @@ def _resume(run: injector.Run, world: World, folder: Path) -> None:
 class Semel:
     """Semel on the trap's plan. Each field is a part that a control replaces."""
 
-    decide: Decide = actions.decide
+    decide: Decide = decide
     wrap: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
     attempts: int = 1
     checks_claim: bool = True
@@ -250,7 +251,7 @@ def believing_at_once(operation: Any, effect: Any, *rest: Any, **named: Any) -> 
     """An "absent" counts however early it comes."""
     if isinstance(effect, semel.Unsafe):
         effect = replace(effect, lookup_lag=timedelta(0), request_deadline=timedelta(0))
-    return actions.decide(operation, effect, *rest, **named)
+    return decide(operation, effect, *rest, **named)
 
 
 def without_fence(operation: Any, effect: Any, answer: Any, now: Any, **named: Any) -> actions.Action:
@@ -260,7 +261,7 @@ def without_fence(operation: Any, effect: Any, answer: Any, now: Any, **named: A
             return actions.Invoke()
         in_doubt = operation.state is semel.State.UNKNOWN
         return actions.Settle(semel.Absent()) if in_doubt else actions.LeaveInDoubt(semel.Event.OWNER_DIED)
-    return actions.decide(operation, effect, answer, now, **named)
+    return decide(operation, effect, answer, now, **named)
 
 
 def timeout_is_failure(perform: Callable[..., Any]) -> Callable[..., Any]:

@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from semel import decide as actions
-from semel import lifecycle
+from semel import actions, lifecycle
 from semel.decide import decide, decide_late_result, send_until
 from semel.model import (
     Absent,

@@ -17,6 +17,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -94,6 +95,7 @@ class SqliteStore:
             path = Path(folder) / "memory.db"
         self._path = path.absolute()
         self._durability = durability
+        self._busy_timeout_seconds = busy_timeout_seconds
         self._is_in_memory = self._remove_folder is not None
         self._is_closed = False
         check_place(self._path)
@@ -104,7 +106,10 @@ class SqliteStore:
     def _prepare(self, existing: Existing, clock: Clock | None) -> Clock:
         try:
             with self._connections.writing() as connection:
-                prepare_schema(connection, self._path, existing=existing)
+                _patiently(
+                    lambda: prepare_schema(connection, self._path, existing=existing),
+                    self._busy_timeout_seconds,
+                )
                 return clock or shared_clock(connection)
         except BaseException as problem:
             self._connections.close()
@@ -235,6 +240,22 @@ class SqliteStore:
                 f"{self._path} was removed or replaced while it was open. Nothing was sent: a record written "
                 "now could never be read again. Put the file back, or restart the program on the new one."
             )
+
+
+def _patiently(prepare: Callable[[], None], seconds: float) -> None:
+    """The switch to a write-ahead log does not wait for another process's: wait for it here."""
+    gives_up_at = time.monotonic() + seconds
+    while True:  # ends when the patience does
+        try:
+            return prepare()
+        except sqlite3.OperationalError as problem:
+            is_busy = getattr(problem, "sqlite_errorcode", 0) & 0xFF in (
+                sqlite3.SQLITE_BUSY,
+                sqlite3.SQLITE_LOCKED,
+            )
+            if not is_busy or time.monotonic() >= gives_up_at:
+                raise
+        time.sleep(0.01)
 
 
 class SqliteTransaction:
