@@ -13,7 +13,7 @@ the turn's first call carries it to disk; if power fails before that, nothing of
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from semel import values
 from semel.engine.guard import Guard
@@ -23,6 +23,13 @@ from semel.model import Append, RunEvent
 INPUT: Final = "input"
 TURN: Final = "turn"
 ANSWER: Final = "answer"
+READ: Final = "read"  # a Safe tool gave it
+REFUSED: Final = "refused"  # the call could not be made
+
+
+class Answered(NamedTuple):
+    how: str
+    answer: Any
 
 
 class RunLog:
@@ -48,19 +55,19 @@ class RunLog:
         self._next += 1
         return values.decode(event.payload)
 
-    def recorded_answer(self, step: str, call_id: str) -> list[Any] | None:
-        """The answer recorded for this very call, if the log has one here: [answer]."""
+    def recorded_answer(self, step: str, call_id: str) -> Answered | None:
+        """The answer recorded for this very call, if the log has one here."""
         if self._next >= len(self._events) or self._events[self._next].kind != ANSWER:
             return None
-        at_step, at_call, answer = values.decode(self._events[self._next].payload)
+        at_step, at_call, how, answer = values.decode(self._events[self._next].payload)
         if (at_step, at_call) != (step, call_id):
             return None
         self._next += 1
-        return [answer]
+        return Answered(how, answer)
 
-    def record_answer(self, step: str, call_id: str, answer: Any) -> Any:
-        """Record what the model is told, and return what the log now holds."""
-        self.record(ANSWER, [step, call_id, answer])
+    def record_answer(self, step: str, call_id: str, how: str, answer: Any) -> Any:
+        """Record what the model is told, and return what the log now holds. `how`: READ or REFUSED."""
+        self.record(ANSWER, [step, call_id, how, answer])
         self._next -= 1
         held = self.recorded_answer(step, call_id)
         if held is None:
@@ -68,7 +75,7 @@ class RunLog:
                 f"Run {self._run_id!r}: another process recorded another call here. Nothing more was sent; start "
                 "the run again."
             )
-        return held[0]
+        return held.answer
 
     def record(self, kind: str, payload: Any) -> Any:
         """Append, and return what the log now holds there: another process may have come first."""

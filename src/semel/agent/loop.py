@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
 from semel import keys, values
-from semel.agent.log import INPUT, TURN, RunLog
+from semel.agent.log import INPUT, READ, REFUSED, TURN, Answered, RunLog
 from semel.engine.guard import Guard
 from semel.engine.names import is_storable
 from semel.engine.run import Run
@@ -85,9 +85,11 @@ def _check(tools: Mapping[str, Tool], opening: str) -> None:
     if not isinstance(opening, str):
         raise UsageError(f"The opening {opening!r} must be a string. Nothing was recorded.")
     for name, tool in tools.items():
-        if not isinstance(tool, Tool) or tool.is_async:
+        if not isinstance(tool, Tool):
+            raise UsageError(f"The tool {name!r} is not registered with @guard.tool. Nothing was recorded.")
+        if tool.is_async:
             raise UsageError(
-                f"The tool {name!r} is not a plain function registered with @guard.tool. Nothing was recorded."
+                f"The tool {name!r}: {tool.name} is async, and this loop is not. Nothing was recorded."
             )
 
 
@@ -136,17 +138,27 @@ class _Agent:
 
     def _answer(self, call: ToolCall, *, step: str, call_id: str) -> Any:
         """What the model is told, the same on every run: from the operation, else from the log."""
-        recorded = self._log.recorded_answer(step, call_id)
-        if recorded is not None:
-            return recorded[0]
         tool = self._tools.get(call.name)
         problem = self._cannot_be_made(tool, call)
+        causes = tool is not None and problem is None and not isinstance(tool.effect, Safe)
+        recorded = self._log.recorded_answer(step, call_id)
+        if recorded is not None:
+            return self._as_it_was(recorded, call, causes=causes)
+        if tool is not None and causes:
+            return self._cause(tool, call, step, call_id)
+        self._refuse_if_it_was_made(call, step, call_id)
         if tool is None or problem is not None:
-            self._refuse_if_it_was_made(call, step, call_id)
-            return self._log.record_answer(step, call_id, _did_not_happen(problem))
-        if isinstance(tool.effect, Safe):
-            return self._log.record_answer(step, call_id, self._read(tool, call, step, call_id))
-        return self._cause(tool, call, step, call_id)
+            return self._log.record_answer(step, call_id, REFUSED, _did_not_happen(problem))
+        return self._log.record_answer(step, call_id, READ, self._read(tool, call, step, call_id))
+
+    def _as_it_was(self, recorded: Answered, call: ToolCall, *, causes: bool) -> Any:
+        """A call that could not be made stays so; one that only read must not have an effect now."""
+        if recorded.how == READ and causes:
+            raise UsageError(
+                f"Run {self._run.run_id!r} recorded an answer of {call.name}, which only read then and would have "
+                "an effect now: the program has changed. Nothing was sent. Finish the run with the old one."
+            )
+        return recorded.answer
 
     def _cannot_be_made(self, tool: Tool | None, call: ToolCall) -> str | None:
         """The model's mistakes are for the model to hear of."""
@@ -162,8 +174,8 @@ class _Agent:
         key = keys.idempotency_key(self._guard.namespace, self._run.run_id, step, call_id)
         if (operation := self._guard.read(key)) is not None:
             raise UsageError(
-                f"Run {self._run.run_id!r} called {operation.tool} before, and this program cannot make that call. "
-                f"The record says {operation.state}; nothing was sent. Run it with the tools it was started with.",
+                f"Run {self._run.run_id!r} called {operation.tool} before, which has an effect, and cannot do so "
+                f"now: the program has changed. The record says {operation.state}; nothing was sent. Run it with the tools it was started with.",
                 key=key,
             )
 
