@@ -175,7 +175,8 @@ class _Agent:
         if (operation := self._guard.read(key)) is not None:
             raise UsageError(
                 f"Run {self._run.run_id!r} called {operation.tool} before, which has an effect, and cannot do so "
-                f"now: the program has changed. The record says {operation.state}; nothing was sent. Run it with the tools it was started with.",
+                f"now: the program has changed. The record says {operation.state}; nothing was "
+                "sent. Run it with the tools it was started with.",
                 key=key,
             )
 
