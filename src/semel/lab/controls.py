@@ -34,9 +34,10 @@ from semel.lab.model import Control, ProviderKind, Verdict, Window
 from semel.lab.scenario import OPENING, RUN_ID, answered, intents_of, opening, said
 from semel.lab.wire import Effect, Fault, Settings, Strike
 
-LAG: Final = timedelta(milliseconds=300)  # the lookup's, where a trap has one
+LAG: Final = timedelta(seconds=2)  # what the sound guard is told of the lookup; ample on a busy machine
 DEADLINE: Final = timedelta(milliseconds=100)
 LEASE: Final = timedelta(milliseconds=400)
+LONG_LEASE: Final = timedelta(minutes=1)  # for a broken guard that does not wait for it anyway
 RESUMES_MAX: Final = 5
 
 
@@ -159,13 +160,14 @@ class Semel:
     decide: Decide = decide
     wrap: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
     attempts: int = 1
+    lease: timedelta = LEASE
     checks_claim: bool = True
     run_plan: Callable[..., None] | None = None
 
     def __call__(self, world: World, folder: Path, checkpoint: Checkpoint) -> None:
         gaps = Gaps(checkpoint)
         url = f"sqlite:///{folder}/semel.db"
-        with semel.open(url, lease=LEASE, checkpoint=gaps.in_guard, decide=self.decide) as guard:
+        with semel.open(url, lease=self.lease, checkpoint=gaps.in_guard, decide=self.decide) as guard:
             tools = {name: self._tool(guard, world, name, parameters) for name, parameters in _TOOLS.items()}
             for _ in self._until_settled():
                 try:
@@ -288,7 +290,7 @@ def run_without_step(guard: semel.Guard, world: World, tools: dict[str, Tool], g
                 messages.append(answered(call, answer))
 
 
-LOOKUP_LAGS: Final = Settings(provider=ProviderKind.HAS_LOOKUP, lag_ms=int(LAG.total_seconds() * 1000) // 2)
+LOOKUP_LAGS: Final = Settings(provider=ProviderKind.HAS_LOOKUP, lag_lookups=1)  # the first one misses
 ANSWER_IS_LOST: Final = Settings(
     provider=ProviderKind.HAS_LOOKUP, faults=(Fault(strike=Strike.DROP_ANSWER, tool="charge"),)
 )
@@ -317,7 +319,7 @@ TRAPS: Final = (
     ),
     Trap(
         name="take-over without fence",
-        broken=Semel(decide=without_fence, checks_claim=False),
+        broken=Semel(decide=without_fence, checks_claim=False, lease=LONG_LEASE),
         sound=Semel(),
         settings=Settings(provider=ProviderKind.HAS_LOOKUP),
         spring=overtaken_while_paused,
