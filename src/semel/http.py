@@ -6,8 +6,10 @@
 
 Few answers prove that nothing happened. A refusal of the request as such does (400, 401, 403, 404, …). 408,
 409, 425, 429 and every 5xx do not: the request may have been processed, be in progress, or have been counted
-before it was refused; a message that the key was "already used" speaks of an earlier attempt, and that one
-may have happened. What is no proof raises `StatusInDoubt`, and the operation becomes UNKNOWN.
+before it was refused. A message that the key was "already used", or the thing "already exists", speaks of an
+earlier attempt, and that one may have happened (being wrong in this costs a lookup). A 406 is often found out
+only when the answer is written, after the effect. What is no proof raises `StatusInDoubt`, and the operation
+becomes UNKNOWN.
 
 Status codes: RFC 9110, section 15. Idempotency-Key: draft-ietf-httpapi-idempotency-key-header (409 while the
 first request is in progress, 422 for a key reused with another payload). Stripe: docs.stripe.com/api/errors
@@ -35,12 +37,12 @@ class HttpRules:
 
     name: str
     rejected: frozenset[int]
-    speaks_of_earlier: tuple[str, ...] = ("idempotency", "idempotent", "already used", "duplicate request")
+    speaks_of_earlier: tuple[str, ...] = ("idempoten", "already", "duplicate")
 
 
 GENERIC: Final = HttpRules(
     name="generic",
-    rejected=frozenset({400, 401, 403, 404, 405, 406, 410, 411, 413, 414, 415, 416, 417, 426, 428, 431, 451}),
+    rejected=frozenset({400, 401, 403, 404, 405, 410, 411, 413, 414, 415, 416, 417, 426, 428, 431, 451}),
 )
 STRIPE: Final = HttpRules(name="stripe", rejected=frozenset({400, 401, 402, 403, 404}))
 VALIDATES_WITH_422: Final = HttpRules(
@@ -82,8 +84,8 @@ def one_request() -> Iterator[None]:
     handled_before = sys.exc_info()[1]  # of an earlier attempt: it says nothing about this one
     try:
         yield
-    except SemelError:
-        raise
+    except (SemelError, StatusInDoubt):
+        raise  # an answer has come
     except Exception as error:
         if any(_never_connected(cause) for cause in _causes(error, until=handled_before)):
             raise NotSent(f"no connection came about: {error}") from error

@@ -105,6 +105,8 @@ def _canonical(value: Any, path: str, depth: int) -> Any:
         return {"$decimal": _canonical_decimal(value, path)}
     if kind is datetime and value.tzinfo is not None:
         return {"$datetime": _in_utc(value, path)}
+    if kind is time and (offset := value.utcoffset()) is not None:
+        return {"$time": _microseconds_of_day(value, offset)}
     return _tagged(value, path, depth, _canonical)
 
 
@@ -119,6 +121,14 @@ def _canonical_mapping(value: dict[Any, Any], path: str, depth: int) -> Any:
         for key, item in value.items()
     ]
     return {"$dict": sorted(pairs, key=_to_json)}
+
+
+def _microseconds_of_day(value: time, offset: timedelta) -> int:
+    """In UTC; a day's border is not wrapped, as Python's own comparison does not wrap it."""
+    since_midnight = timedelta(
+        hours=value.hour, minutes=value.minute, seconds=value.second, microseconds=value.microsecond
+    )
+    return (since_midnight - offset) // timedelta(microseconds=1)
 
 
 def _is_plain_key(key: Any) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from semel.engine.call import Call
-from semel.engine.names import require_text
+from semel.engine.names import is_storable
 from semel.errors import UsageError
 from semel.model import Atomic, Effect, Idempotent, Safe, Unsafe
 
@@ -117,7 +117,8 @@ def _check(tool: Tool) -> None:
         raise _wrong(tool, "it is a generator: calling it runs nothing; return the result instead")
     if not tool.name:
         raise _wrong(tool, "it has no name; pass name=")
-    require_text(tool.name, "tool's name")
+    if not is_storable(tool.name):
+        raise _wrong(tool, "its name holds NUL or half a surrogate pair, which no database keeps")
     if not isinstance(tool.effect, Safe | Idempotent | Atomic | Unsafe):
         raise _wrong(tool, f"effect={tool.effect!r} is not Safe(), Idempotent(...), Atomic() or Unsafe(...)")
     if isinstance(tool.effect, Atomic) != tool.wants_tx:

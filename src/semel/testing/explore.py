@@ -90,13 +90,17 @@ class World(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """`decide` and `send_until` are arguments, so that a test can switch a rule off."""
+    """`decide` and `send_until` are arguments, so that a test can switch a rule off.
+
+    `stops_at` ends the search at the first flaw of this name.
+    """
 
     effect: Effect
     lease: timedelta = TICK
     horizon: int = 8
     troubles: int = 3
     same_host: bool = True
+    stops_at: str | None = None
     decide: Callable[..., actions.Action] = decide
     send_until: Callable[[Operation, Effect], datetime] = send_until
 
@@ -116,7 +120,9 @@ def explore(setting: Setting) -> Findings:
     came_from: dict[World, tuple[World, str] | None] = {start: None}
     findings = Findings()
     frontier = [start]
-    while frontier:  # ends: ticks and troubles are bounded, and no world is entered twice
+    while (
+        frontier and setting.stops_at not in findings.flaws
+    ):  # ends: ticks and troubles are bounded, and no world is entered twice
         following = []
         for world in frontier:
             for flaw in _flaws(world):
