@@ -4,6 +4,7 @@
     OutcomeUnknown     nobody can know yet
     PausedForPerson    nobody can know without a person (not an `Exception`, see below)
     ResultLost         it did; only its recorded result cannot be given back
+    Reaped             it ended long ago; `outcome` says how
     Diverged           it did, more than once
     StoreError         the record could not be read or written; the text says what that means here
     UsageError         the program is at fault; nothing was sent
@@ -60,28 +61,8 @@ class ClaimLost(NotSent):
     """The claim lapsed before the tool sent anything; sending now could collide with its successor."""
 
 
-class ClaimHeld(NotExecuted):
-    """A live owner is at work on this operation. Nothing was sent by this call; ask again later."""
-
-    outcome: Outcome = "unknown"
-
-    def __init__(
-        self, message: str = "", *, key: str | None = None, retry_after: timedelta = timedelta(0)
-    ) -> None:
-        super().__init__(message, key=key)
-        self.retry_after = retry_after
-
-
 class PreviouslyFailed(NotExecuted):
     """The operation has ended in FAILED: it did not happen, and it will not under this key."""
-
-
-class Reaped(NotExecuted):
-    """The record is past retention: its result is deleted, and it is not run again. `outcome` says how it ended."""
-
-    def __init__(self, message: str = "", *, key: str | None = None, outcome: Outcome = "happened") -> None:
-        super().__init__(message, key=key)
-        self.outcome = outcome
 
 
 class OutcomeUnknown(SemelError):
@@ -106,6 +87,10 @@ class OutcomeUnknown(SemelError):
         self.result = result
 
 
+class ClaimHeld(OutcomeUnknown):
+    """A live owner is at work on this operation. This call sent nothing; ask again after `retry_after`."""
+
+
 class PausedForPerson(BaseException):
     """Only a person can say whether the effect happened; answer with `guard.resolve`.
 
@@ -126,6 +111,14 @@ class ResultLost(SemelError):
     """The effect happened and is recorded; its result had no faithful form to record."""
 
     outcome: Outcome = "happened"
+
+
+class Reaped(SemelError):
+    """The record is past retention: its result is deleted, and it is not run again. `outcome` says how it ended."""
+
+    def __init__(self, message: str = "", *, key: str | None = None, outcome: Outcome = "happened") -> None:
+        super().__init__(message, key=key)
+        self.outcome = outcome
 
 
 class Diverged(SemelError):

@@ -76,7 +76,10 @@ def check(status: int, rules: HttpRules = GENERIC, *, text: str = "") -> None:
 
 @contextmanager
 def one_request() -> Iterator[None]:
-    """Turn "no connection came about" into `NotSent`. Only for a block that sends one request, without retries.
+    """Turn "no connection came about" into `NotSent`. Only for a block that sends one request.
+
+    That is without retries and without following redirects (urllib and requests follow them by themselves: a POST
+    that took effect and is redirected to an address that refuses would be called `NotSent`).
 
     Believed: a refused connection and a name that does not resolve, from any client, and the connect errors of
     httpx and aiohttp. A time-out or a broken connection proves nothing and passes through.

@@ -18,6 +18,8 @@ LOOKUP_LAG: Final = timedelta(seconds=30)
 
 
 class State(StrEnum):
+    """What is known of an operation."""
+
     PENDING = "PENDING"  # not sent
     INVOKED = "INVOKED"  # claimed; may be in flight
     COMMITTED = "COMMITTED"  # happened, result recorded
@@ -26,6 +28,8 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
+    """What happened to an operation, in the past tense."""
+
     CLAIMED = "claimed"
     RESENT = "resent"  # claimed again under the same key, which the provider honours
     RENEWED = "renewed"

@@ -279,16 +279,15 @@ class Course:
 
     def _record(self, claim: HeldClaim, move: Move, value: Any) -> Generator[Step, Any, Outcome]:
         """Keep trying while the lease lasts; after that nobody else is held up, and the caller is told."""
-        pause = POLL_FIRST_SECONDS
+        pause, is_last_form = POLL_FIRST_SECONDS, False
         while True:  # ends when the lease does
             try:
                 outcome: Outcome = yield Apply(move)
             except WriteRefused as problem:
-                if move.event is not Event.COMMITTED:
+                if move.event is not Event.COMMITTED or is_last_form:
                     raise refusals.unrecorded(claim.operation, value) from problem
-                move = lifecycle.commit(
-                    claim.operation, result=lost_result(problem), now=self.core.store.now()
-                )
+                lost, is_last_form = lost_result(problem), True
+                move = lifecycle.commit(claim.operation, result=lost, now=self.core.store.now())
                 continue
             except StoreError as problem:
                 ends_at = claim.ends_at - timedelta(seconds=pause)
