@@ -5,13 +5,17 @@ from __future__ import annotations
 import csv
 import json
 import signal
+import subprocess
+import sys
+from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
 from semel.cli import lab
 from semel.cli.main import main, parser
-from semel.lab import export
+from semel.lab import controls, export, levels
 from semel.lab.model import Cell, Control, Matrix, ModelKind, ProviderKind, Selection, Verdict, Window
 
 FIELDS = [
@@ -128,19 +132,144 @@ def test_the_csv_has_a_row_a_cell(tmp_path):
     assert (skipped["verdict"], skipped["skipped"]) == ("", "no Temporal, here")
 
 
-def test_a_cell_run_for_real_prints_json_and_nothing_else_and_writes_three_files(capsys, tmp_path):
-    pytest.importorskip("semel.lab.controls")
-    cell = ["--level", "0", "--window", "W3", "--step", "1", "--provider", "blind", "--model", "repeats"]
-    status = main(["lab", "matrix", *cell, "--seed", "3", "--json", "--out", str(tmp_path / "out")])
-    printed = capsys.readouterr().out
-    run = json.loads(printed)
-    assert status == 0
-    assert run["cells"][0]["killed_by_signal"] == signal.SIGKILL
-    assert run["cells"][0]["verdict"] == "DUPLICATE"
-    assert all(control["caught"] for control in run["controls"])
-    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [
-        "matrix.json",
-        "report.html",
-        "summary.csv",
+# ------------------------------------------------------------------ the command as it is typed
+
+CELLS = ["--level", "0", "--level", "5", "--window", "W3", "--step", "1", "--provider", "blind"]
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory):
+    """`semel lab matrix … --json --out DIR`, in a process of its own and a folder of its own."""
+    folder = tmp_path_factory.mktemp("typed")
+    semel = Path(sys.executable).with_name("semel")
+    return folder, subprocess.run(
+        [semel, "lab", "matrix", *CELLS, "--seed", "3", "--json", "--out", "out/of/here"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def without_repeated_keys(pairs):
+    assert len(dict(pairs)) == len(pairs), "a key stands twice in one object"
+    return dict(pairs)
+
+
+def test_the_command_ends_with_0_and_prints_one_json_object_and_nothing_else(typed):
+    _, ended = typed
+    assert (ended.returncode, ended.stderr) == (0, "")
+    found, end = json.JSONDecoder().raw_decode(ended.stdout)
+    assert isinstance(found, dict)
+    assert ended.stdout[end:] == "\n"
+
+
+def test_the_json_object_has_exactly_the_keys_of_the_promise_at_every_depth(typed):
+    run = json.loads(typed[1].stdout, object_pairs_hook=without_repeated_keys)
+    assert list(run) == ["seed", "cells", "controls", "seconds"]
+    assert [list(cell) for cell in run["cells"]] == [FIELDS] * 4
+    assert [list(control) for control in run["controls"]] == [["name", "caught", "verdict"]] * 5
+    assert run["seed"] == 3
+    assert isinstance(run["seconds"], float)
+
+
+def test_the_cells_tell_what_happened_to_them(typed):
+    cells = json.loads(typed[1].stdout)["cells"]
+    assert [(cell["level"], cell["model"]) for cell in cells] == [
+        (0, "repeats"),
+        (0, "rewords"),
+        (5, "repeats"),
+        (5, "rewords"),
     ]
-    assert (tmp_path / "out" / "matrix.json").read_text() == printed
+    for cell in cells:
+        assert (cell["window"], cell["step"], cell["provider"]) == ("W3", 1, "blind")
+        assert cell["killed_by_signal"] == signal.SIGKILL
+        assert isinstance(cell["recovery_seconds"], float)
+        assert cell["skipped"] is None
+    told = [
+        (cell["verdict"], cell["duplicates"], cell["asks"], cell["redundant_model_calls"]) for cell in cells
+    ]
+    assert told == [("DUPLICATE", 1, 0, 1)] * 2 + [("OK", 0, 1, 0)] * 2
+    assert {(cell["lost"], cell["stuck"], cell["false_asks"]) for cell in cells} == {(0, 0, 0)}
+
+
+def test_every_guard_broken_on_purpose_is_caught_in_every_run_of_the_lab(typed):
+    controls = json.loads(typed[1].stdout)["controls"]
+    assert [control["caught"] for control in controls] == [True] * 5
+    assert {control["verdict"] for control in controls} <= {"DUPLICATE", "LOST"}
+
+
+def test_the_three_files_are_written_and_tell_the_same(typed):
+    folder, ended = typed
+    out = folder / "out" / "of" / "here"
+    assert sorted(file.name for file in out.iterdir()) == ["matrix.json", "report.html", "summary.csv"]
+    assert (out / "matrix.json").read_text() == ended.stdout
+    with (out / "summary.csv").open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    cells = json.loads(ended.stdout)["cells"]
+    assert [(row["level"], row["model"], row["verdict"], row["asks"]) for row in rows] == [
+        (str(cell["level"]), cell["model"], cell["verdict"], str(cell["asks"])) for cell in cells
+    ]
+    assert "<html" in (out / "report.html").read_text()
+    assert list(folder.iterdir()) == [folder / "out"], "something else was left behind"
+
+
+# ------------------------------------------------------------------ the exit status
+
+ONE_CELL = [*CELLS[:2], *CELLS[4:], "--model", "repeats", "--json"]
+
+
+@pytest.fixture
+def traps(monkeypatch):
+    """Run with these traps alone."""
+
+    def traps(*chosen):
+        monkeypatch.setattr(controls, "TRAPS", chosen)
+
+    return traps
+
+
+def test_a_cell_that_is_as_predicted_ends_with_0_though_it_is_a_duplicate(traps, capsys):
+    traps()
+    assert main(["lab", "matrix", *ONE_CELL]) == 0
+    (cell,) = json.loads(capsys.readouterr().out)["cells"]
+    assert cell["verdict"] == "DUPLICATE"
+
+
+@pytest.mark.parametrize(
+    ("module", "verdict"),
+    [
+        ("semel.lab.levels.l4_atomic", "OK"),  # better than the ladder says: then the ladder is wrong
+        ("level_that_raises", "UNKNOWN"),
+    ],
+)
+def test_a_cell_that_is_not_as_predicted_ends_with_1(traps, capsys, monkeypatch, module, verdict):
+    traps()
+    monkeypatch.setitem(levels.MODULES, 0, module)
+    assert main(["lab", "matrix", *ONE_CELL]) == 1
+    (cell,) = json.loads(capsys.readouterr().out)["cells"]
+    assert cell["verdict"] == verdict
+
+
+def test_a_control_that_is_not_caught_ends_with_1(traps, capsys):
+    (trap,) = (trap for trap in controls.TRAPS if trap.name == "key without the step")
+    traps(replace(trap, broken=trap.sound))
+    assert main(["lab", "matrix", *ONE_CELL]) == 1
+    (control,) = json.loads(capsys.readouterr().out)["controls"]
+    assert control == {"name": "key without the step", "caught": False, "verdict": "OK"}
+
+
+def test_a_cell_whose_part_is_missing_is_skipped_and_ends_with_0(traps, capsys, monkeypatch):
+    traps()
+    monkeypatch.setitem(levels.MODULES, 0, "not_installed")
+    assert main(["lab", "matrix", *ONE_CELL]) == 0
+    (cell,) = json.loads(capsys.readouterr().out)["cells"]
+    assert (cell["verdict"], cell["skipped"]) == (None, "No module named 'not_installed'")
+
+
+def test_for_people_there_is_the_headline_and_no_json(traps, capsys):
+    traps()
+    assert main(["lab", "matrix", *ONE_CELL[:-1]]) == 0
+    printed = capsys.readouterr().out
+    assert "W3" in printed
+    assert "{" not in printed
