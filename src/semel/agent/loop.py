@@ -165,7 +165,7 @@ class _Agent:
         if tool is None:
             return f"there is no tool named {call.name!r}"
         try:
-            tool.bind((), call.arguments)
+            values.canonical(tool.bind((), call.arguments))
         except UsageError as wrong:
             return str(wrong)
         return None
