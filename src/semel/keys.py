@@ -32,7 +32,11 @@ def fingerprint(tool: str, arguments: dict[str, Any]) -> str:
 
     Raises `Unencodable`, naming the argument's path.
     """
-    return _digest(b"semel.fingerprint.v1", tool, values.canonical(arguments))
+    return fingerprint_of_canonical(tool, values.canonical(arguments))
+
+
+def fingerprint_of_canonical(tool: str, arguments: str) -> str:
+    return _digest(b"semel.fingerprint.v1", tool, arguments)
 
 
 def once_key(namespace: str, tool: str, identity: Sequence[Any]) -> str:

@@ -101,7 +101,34 @@ def renew(before: Operation, *, now: datetime, lease: timedelta) -> Move:
 
 
 def commit(before: Operation, *, result: str, now: datetime) -> Move:
-    return _move(before, Event.COMMITTED, now, lease_expires_at=None, result=result)
+    """The move of every call that goes well, so made without `replace`, which costs as much as the rest of it."""
+    if before.state is not State.INVOKED:
+        raise _illegal(before, Event.COMMITTED)
+    after = Operation(
+        key=before.key,
+        namespace=before.namespace,
+        run_id=before.run_id,
+        step=before.step,
+        call_id=before.call_id,
+        tool=before.tool,
+        effect=before.effect,
+        fingerprint=before.fingerprint,
+        arguments=before.arguments,
+        once_key=before.once_key,
+        state=State.COMMITTED,
+        fence=before.fence,
+        owner=before.owner,
+        lease_expires_at=None,
+        first_sent_at=before.first_sent_at,
+        send_deadline_at=before.send_deadline_at,
+        earlier_in_doubt=before.earlier_in_doubt,
+        result=result,
+        error=before.error,
+        created_at=before.created_at,
+        updated_at=now,
+        reaped_at=before.reaped_at,
+    )
+    return Move(event=Event.COMMITTED, before=before, after=after)
 
 
 def reject(before: Operation, *, error: str, now: datetime) -> Move:

@@ -36,7 +36,27 @@ _AS_IS: Final = frozenset({bool, type(None)})
 
 def encode(value: Any) -> str:
     """The record form. Raises `Unencodable`, naming the path."""
-    return _to_json(_plain(value, "$", 0), in_order=False)
+    return _as_written(_plain(value, "$", 0))
+
+
+def encode_and_canonical(arguments: dict[str, Any]) -> tuple[str, str]:
+    """Both forms of a call's arguments. Raises `Unencodable`, naming the path.
+
+    Of plain ones the two differ at most by the order of the keys, so that they are walked once.
+    """
+    if not all(map(_is_plain_key, arguments)) or not all(map(_is_flat, arguments.values())):
+        return encode(arguments), canonical(arguments)
+    names = list(arguments)
+    encoded = _as_written(arguments)
+    return encoded, encoded if names == sorted(names) else _to_json(arguments)
+
+
+def _is_flat(value: Any) -> bool:
+    """Whether both its forms are what it is."""
+    kind = type(value)
+    if kind is str:
+        return bool(value.isascii())
+    return kind in _AS_IS or (kind is int and value.bit_length() <= INT_BITS_MAX)
 
 
 def decode(text: str) -> Any:
@@ -46,11 +66,11 @@ def decode(text: str) -> Any:
 
 def canonical(value: Any) -> str:
     """The canonical form. Raises `Unencodable`, naming the path."""
-    return _to_json(_canonical(value, "$", 0), in_order=True)
+    return _to_json(_canonical(value, "$", 0))
 
 
-def _to_json(plain: Any, *, in_order: bool = True) -> str:
-    return json.dumps(plain, ensure_ascii=True, sort_keys=in_order, separators=(",", ":"))
+_to_json: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode  # made once: they are reused
+_as_written: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 # ------------------------------------------------------------------ the record form

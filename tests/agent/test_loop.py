@@ -280,20 +280,20 @@ def test_whatever_the_model_calls_them_four_equal_calls_run_once_each(tmp_path, 
 
 # ------------------------------------------------------------------ safe tools
 
-LOOK_TWICE = ((pick("look"), pick("look")), (pick("look"), pick("mail")))
+LOOK_TWICE = ((pick("look"), pick("look")), (pick("mail"), pick("look")))
 
 
 def look_and_die_before(folder, name):
     Office(folder, LOOK_TWICE, in_loop=die_before(name)).run()
 
 
-@pytest.mark.parametrize(("name", "looks"), [("1/1", 1), ("2/0", 2), ("2/1", 3)])
+@pytest.mark.parametrize(("name", "looks"), [("1/1", 1), ("2/0", 2), ("2/1", 2)])
 def test_the_first_answer_of_a_safe_tool_is_kept(tmp_path, office, name, looks):
     kill(look_and_die_before, tmp_path, name)
     mine = office(script=LOOK_TWICE)
     assert len(mine.ledger.lines("look")) == looks
     answers = contents(mine.run())
-    assert [answer["seen_so_far"] for answer in answers[:3]] == [1, 2, 3]
+    assert [answer.get("seen_so_far") for answer in answers] == [1, 2, None, 3]
     assert len(mine.ledger.lines("look")) == 3
     assert contents(mine.run()) == answers
 
@@ -306,7 +306,7 @@ def test_a_safe_tool_that_never_answered_is_run_again(tmp_path, office):
     kill(look_and_die_inside, tmp_path)
     mine = office(script=LOOK_TWICE)
     answers = contents(mine.run())
-    assert [answer["seen_so_far"] for answer in answers[:3]] == [2, 3, 4]
+    assert [answer.get("seen_so_far") for answer in answers] == [2, 3, None, 4]
     assert contents(mine.run()) == answers
 
 
@@ -622,6 +622,9 @@ def test_a_model_that_never_ends_is_stopped_and_what_it_did_is_recorded(office, 
 
 def test_a_call_is_named_by_where_it_stands_and_not_by_what_it_says(office):
     said = []
-    script = ((pick("mail", call_id="a"), pick("mail", call_id="")), (pick("mail", call_id="a"),))
+    script = (pair("a", ""), pair("a", "mail"), pair("b", "b"))
     office(script=script, visit=said.append).run()
-    assert said == [f"{RUN_ID}/1/id:a", f"{RUN_ID}/1/place:1", f"{RUN_ID}/2/id:a"]
+    assert said == [
+        f"{RUN_ID}/{place}"
+        for place in ("1/id:a", "1/place:1", "2/id:a", "2/place:1", "3/place:0", "3/place:1")
+    ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
@@ -60,6 +62,32 @@ def test_the_clock_of_a_new_store_is_the_wall_clock(tmp_path):
     with closing(open_store(f"sqlite:///{tmp_path}/agent.db")) as store:
         assert abs(store.now() - datetime.now(UTC)) < CLOSE
         assert store.now().utcoffset() == timedelta(0)
+
+
+# hazard 20
+def test_a_container_with_a_time_since_boot_of_its_own_has_the_time_of_the_others(tmp_path):
+    code = (
+        "import sys; sys.path[:0] = sys.argv[2:]\n"
+        "from semel.connect import open_store; print(open_store(sys.argv[1]).now().isoformat())"
+    )
+    url = f"sqlite:///{tmp_path}/agent.db"
+    with closing(open_store(url)) as store:
+        apart = [
+            "unshare",
+            "--time",
+            "--boottime",
+            "3600",
+            "--fork",
+            sys.executable,
+            "-c",
+            code,
+            url,
+            *sys.path,
+        ]
+        said = subprocess.run(apart, capture_output=True, text=True, check=False)
+        if said.returncode != 0:
+            pytest.skip(f"this machine gives us no time namespace: {said.stderr[-100:]}")
+        assert abs(datetime.fromisoformat(said.stdout.strip()) - store.now()) < CLOSE
 
 
 def take_over_with_the_wall_clock_ahead(folder: Path, by: timedelta) -> str:

@@ -341,6 +341,11 @@ def test_a_refused_connection_is_seen_where_the_client_only_raised_while_it_hand
         while_handling(refusal(), Wrapped("it failed"))
 
 
+def test_a_refused_connection_is_seen_where_the_client_only_names_it_as_its_reason():
+    with pytest.raises(semel.NotSent), one_request():
+        raise urllib.error.URLError(refusal())
+
+
 def test_a_chain_that_never_ends_is_not_followed_for_ever():
     one, other = Wrapped(), Wrapped()
     one.__cause__, other.__cause__ = other, one

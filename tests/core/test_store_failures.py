@@ -413,15 +413,23 @@ def test_a_result_larger_than_the_store_can_hold_is_returned_and_the_effect_stan
 
 
 # hazards 6, 17
-@pytest.mark.timeout(10)
 def test_a_store_that_refuses_even_the_bare_fact_leaves_it_in_doubt_with_its_result_in_hand(
     flaky, ledger, engine
 ):
     """The row has no room left, not even for saying that the result had none."""
-    guard = flaky(lambda write: semel.WriteRefused("full") if is_event(write, Event.COMMITTED) else None)
+    refused = []
+
+    def refuse(write):
+        if not is_event(write, Event.COMMITTED) or len(refused) == 20:
+            return None
+        refused.append(write)
+        return semel.WriteRefused("full")
+
+    guard = flaky(refuse)
     with pytest.raises(semel.OutcomeUnknown) as unknown:
         call(guard, engine, "run", charge_tool(guard, engine, ledger))
     assert unknown.value.result == "charged"
+    assert len(refused) == 2, "the result, and the bare fact"
     assert len(ledger.lines()) == 1
 
 
@@ -729,3 +737,33 @@ def test_a_closed_guard_sends_nothing(guard, ledger, engine):
     with pytest.raises(semel.StoreUnavailable, match=r"closed.*Nothing was sent"):
         call(guard, engine, "run", tool)
     assert ledger.lines() == []
+
+
+# hazard 6
+def test_a_call_that_is_in_flight_when_the_guard_is_closed_is_recorded_or_told_at_once(
+    tmp_path, ledger, engine
+):
+    guard = semel.open(f"sqlite:///{tmp_path}/agent.db", lease=LONG)
+    at_work, may_go_on, said = threading.Event(), threading.Event(), []
+
+    def charge():
+        at_work.set()
+        assert may_go_on.wait(PATIENCE_SECONDS)
+        return "charged"
+
+    tool = register(guard, engine, charge, effect=semel.Unsafe())
+
+    def in_flight():
+        try:
+            said.append(call(guard, engine, "run", tool))
+        except semel.OutcomeUnknown as unknown:
+            said.append(unknown.result)
+
+    calling = threading.Thread(target=in_flight)
+    calling.start()
+    assert at_work.wait(PATIENCE_SECONDS)
+    threading.Timer(0.05, may_go_on.set).start()
+    guard.close()
+    calling.join(LONG.total_seconds() / 4)
+    assert said == ["charged"]
+    calling.join()

@@ -20,6 +20,7 @@ class Proxy:
         self._marker: bytes | None = None
         self._open: set[socket.socket] = set()
         self.cuts = 0
+        self.last_request = b""
         self._listener = self._listen(0)
         self.port = int(self._listener.getsockname()[1])
 
@@ -61,6 +62,7 @@ class Proxy:
 
     def takes_the_marker(self, request: bytes) -> bool:
         with self._lock:
+            self.last_request = request
             if self._marker is None or self._marker not in request:
                 return False
             self._marker = None

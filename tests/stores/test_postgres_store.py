@@ -565,6 +565,27 @@ def test_a_setting_for_flushing_lasts_as_long_as_its_transaction(
         assert connection.execute("SHOW synchronous_commit").fetchone() != ("on",)
 
 
+# ------------------------------------------------------------------ poolers
+
+
+FLUSH = b"H\x00\x00\x00\x04"  # of the protocol; PgBouncer takes a session for it and keeps it
+
+
+def test_nothing_is_sent_after_a_transaction_that_would_hold_a_poolers_session(
+    through_proxy: str, proxy: Proxy
+) -> None:
+    store = PostgresStore(through_proxy)
+    one, two, atomic = (claimed(store, str(n)) for n in range(3))
+    store.apply([Insert(one)])
+    assert not proxy.last_request.endswith(FLUSH)
+    store.apply([Insert(two), lifecycle.commit(one, result="1", now=store.now())])
+    assert not proxy.last_request.endswith(FLUSH)
+    with store.transaction() as transaction:
+        transaction.insert(atomic)
+    assert not proxy.last_request.endswith(FLUSH)
+    store.close()
+
+
 # ------------------------------------------------------------------ forks
 
 

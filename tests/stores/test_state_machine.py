@@ -149,7 +149,7 @@ class Recipe:
 
 RECIPES = st.builds(
     Recipe,
-    kind=st.sampled_from(("insert", *["move"] * 5, *["stale"] * 2, "note", "append")),
+    kind=st.sampled_from(("insert", *["move"] * 5, "stale", "fenced out", "note", "append")),
     which=st.integers(0, 30),
     how=st.integers(0, 15),
     text=st.sampled_from(TEXTS),
@@ -278,16 +278,25 @@ class StoreAgainstDict(RuleBasedStateMachine):
                 yield from self.one_of(still_open[recipe.which % len(still_open)], recipe)
             case "stale" if self.versions:
                 yield from self.one_of(self.versions[recipe.which % len(self.versions)], recipe)
+            case "fenced out" if fenced_out := list(self.fenced_out()):
+                yield from self.one_of(fenced_out[recipe.which % len(fenced_out)], recipe)
             case "note" if entries:
                 operation = entries[recipe.which % len(entries)]
                 yield Note(lifecycle.note_divergence(operation, fence=recipe.how, why="late ✗", now=now))
             case "append":
                 yield self.appended(recipe)
 
+    def fenced_out(self) -> Iterator[Operation]:
+        """What a worker still holds that is in the right state and of an old fence: only the fence tells."""
+        for once in self.versions:
+            here = self.books.operations[once.key]
+            if here.state is once.state and here.fence > once.fence:
+                yield once
+
     def one_of(self, operation: Operation, recipe: Recipe) -> Iterator[Move]:
         moves = legal_moves(operation, self.clock.now(), recipe.text, self.next_owner())
-        if moves:
-            yield moves[recipe.how % len(moves)]
+        if moves:  # the first of them, a new claim where there can be one, thrice as often: lives get longer
+            yield moves[max(0, recipe.how % (len(moves) + 2) - 2)]
 
     def claimed(self, recipe: Recipe) -> Operation:
         namespace, run_id = NAMESPACES[recipe.how % 2], RUNS[recipe.how // 2 % 2]
@@ -411,8 +420,8 @@ class StoreAgainstDict(RuleBasedStateMachine):
 
 
 STEPS = settings(
-    max_examples=40,
-    stateful_step_count=25,
+    max_examples=80,
+    stateful_step_count=30,
     derandomize=True,
     deadline=None,
     database=None,

@@ -19,6 +19,7 @@ from semel.engine.tool import Tool
 from semel.engine.verdicts import as_evidence, failed_lookup
 from semel.errors import NotSent, StoreError
 from semel.model import Evidence, Idempotent, Operation, Unsafe, Write
+from semel.ports import Outcome
 
 
 async def drive(course: Course) -> Any:
@@ -26,6 +27,14 @@ async def drive(course: Course) -> Any:
     if not course.tool.is_async:
         return await asyncio.to_thread(sync.drive, course)
     return await _Driver(course).drive()
+
+
+class _Answer(asyncio.Future[Outcome]):
+    """The store's answer to a write. Who waits for it and is cancelled learns of that once it is there: a write
+    is bounded by the store's own time-out."""
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        return False
 
 
 class _Driver:
@@ -43,7 +52,10 @@ class _Driver:
             while True:  # bounded by the course
                 step = resume(answer)
                 try:
-                    answer, resume = await self._carry_out(step), turns.send
+                    if isinstance(step, Apply):
+                        answer, resume = await self._apply(step.write), turns.send
+                    else:
+                        answer, resume = await self._carry_out(step), turns.send
                 except StoreError as problem:
                     answer, resume = problem, turns.throw
         except StopIteration as end:
@@ -57,10 +69,8 @@ class _Driver:
         finally:
             turns.close()
 
-    async def _carry_out(self, step: Step) -> Any:
+    async def _carry_out(self, step: Perform | Read | Look | Pause) -> Any:
         match step:
-            case Apply(write):
-                return await self._apply(write)
             case Perform():
                 return await self._perform(step)
             case Pause(seconds) if self._has_performed:
@@ -75,14 +85,14 @@ class _Driver:
                 return await asyncio.sleep(seconds)
 
     async def _apply(self, write: Write) -> Any:
-        future = self._course.core.committer.enqueue(write, self._loop)
-        while True:  # ends with the store's answer; a store write is bounded by its own time-out
-            try:
-                return await asyncio.shield(future)
-            except asyncio.CancelledError as cancelled:
-                if future.cancelled():
-                    raise
-                self._cancelled = cancelled
+        future = self._course.core.committer.enqueue(write, self._loop, _Answer(loop=self._loop))
+        try:
+            return await future
+        except asyncio.CancelledError as cancelled:
+            if not future.done():
+                raise
+            self._cancelled = cancelled
+            return future.result()
 
     async def _sleep_on(self, seconds: float) -> None:
         """Between two tries of a completion: the effect stands, and a cancellation has to wait for its record."""

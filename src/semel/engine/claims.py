@@ -57,6 +57,7 @@ class Heartbeat:
     def reset_after_fork(self) -> None:
         self._held: set[HeldClaim] = set()
         self._lock = threading.Lock()
+        self._released = threading.Condition(self._lock)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -70,8 +71,14 @@ class Heartbeat:
         return claim
 
     def release(self, claim: HeldClaim) -> None:
-        with self._lock:
+        with self._released:
             self._held.discard(claim)
+            self._released.notify_all()
+
+    def wait_until_idle(self, timeout: timedelta) -> None:
+        """Let calls in flight record how they ended; give up after `timeout`."""
+        with self._released:
+            self._released.wait_for(lambda: not self._held, timeout.total_seconds())
 
     def close(self) -> None:
         with self._lock:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias, assert_never
 
 from semel import actions, lifecycle, values
@@ -133,6 +133,7 @@ class Course:
         self._answer: Answer | None = None
         self._failure: Exception | None = None
         self._attempts = 0
+        self._decided_at: datetime  # when the turn began
         self._gives_up_at = time.monotonic() + core.wait.total_seconds()
         self._poll_seconds = POLL_FIRST_SECONDS
 
@@ -150,11 +151,12 @@ class Course:
 
     def _decide(self) -> actions.Action:
         operation = self._operation
+        self._decided_at = self.core.store.now()
         return self.core.decide(
             operation,
             self.tool.effect,
             self._answer,
-            self.core.store.now(),
+            self._decided_at,
             fingerprint=self._fingerprint,
             held_fence=None if self._claim is None else self._claim.operation.fence,
             owner_is_gone=self._owner_is_gone(operation),
@@ -194,7 +196,7 @@ class Course:
     def _take_claim(self) -> Generator[Step, Any, None]:
         if self._failure is not None and self._attempts >= self.tool.attempts:
             raise self._give_up()
-        core, now = self.core, self.core.store.now()
+        core, now = self.core, self._decided_at
         owner = core.owners.me()
         write: Insert | Move
         if self._operation is None:

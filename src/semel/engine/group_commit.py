@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from semel.errors import CommitInDoubt, StoreError, WriteRefused
+from semel.errors import CommitInDoubt, StoreError, StoreUnavailable, WriteRefused
 from semel.model import Write
 from semel.ports import Outcome
 
@@ -54,9 +54,15 @@ class GroupCommit:
         self._turn = threading.Lock()
         self._starting = threading.Lock()
         self._writer: ThreadPoolExecutor | None = None
+        self._is_writer_called = False
 
     def submit(self, write: Write) -> Outcome:
         """Write, alone or with whoever else is waiting. Raises what the store raises."""
+        if not self._waiting and self._turn.acquire(blocking=False):
+            try:
+                return _written_alone(self._apply, write)
+            finally:
+                self._turn.release()
         ticket = Ticket(write)
         self._waiting.append(ticket)
         with self._turn:
@@ -64,11 +70,19 @@ class GroupCommit:
                 self._write_some()
         return ticket.result()
 
-    def enqueue(self, write: Write, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Outcome]:
+    def enqueue(
+        self,
+        write: Write,
+        loop: asyncio.AbstractEventLoop,
+        future: asyncio.Future[Outcome] | None = None,
+    ) -> asyncio.Future[Outcome]:
         """Queue the write at once, before any other task of the loop runs; the future tells the outcome."""
-        future: asyncio.Future[Outcome] = loop.create_future()
-        self._waiting.append(Ticket(write, future))
-        self._writer_thread().submit(self._write_all)
+        if future is None:
+            future = loop.create_future()
+        ticket = Ticket(write, future)
+        self._waiting.append(ticket)
+        if not self._is_writer_called:  # one that is called, and has not begun, will find this write, too
+            self._call_writer(ticket)
         return future
 
     def close(self) -> None:
@@ -84,8 +98,20 @@ class GroupCommit:
                 self._writer = ThreadPoolExecutor(1, thread_name_prefix="semel-writer")
             return self._writer
 
+    def _call_writer(self, ticket: Ticket) -> None:
+        self._is_writer_called = True
+        try:
+            self._writer_thread().submit(self._write_all)
+        except RuntimeError as problem:  # closed, or no thread to be had
+            self._is_writer_called = False
+            self._waiting.remove(ticket)
+            raise StoreUnavailable(
+                f"The store takes no writes: {problem}. Nothing was recorded."
+            ) from problem
+
     def _write_all(self) -> None:
         with self._turn:
+            self._is_writer_called = False  # before looking: whoever queues later calls again
             while self._waiting:
                 self._write_some()
 
@@ -94,7 +120,7 @@ class GroupCommit:
         try:
             _write(self._apply, batch)
         except StoreError as problem:
-            if isinstance(problem, WriteRefused):
+            if isinstance(problem, WriteRefused) and len(batch) > 1:
                 _write_each_alone(self._apply, batch)
             else:
                 for ticket in batch:
@@ -120,11 +146,19 @@ def _write_each_alone(apply: Apply, batch: Sequence[Ticket]) -> None:
     """One write that can never be stored must not take the others with it."""
     for ticket in batch:
         try:
-            _write(apply, [ticket])
+            ticket.outcome = _written_alone(apply, ticket.write)
         except StoreError as problem:
             ticket.error = problem
-        except Exception as problem:
-            ticket.error = WriteRefused(f"The store cannot hold this: {problem}. Nothing was recorded.")
+
+
+def _written_alone(apply: Apply, write: Write) -> Outcome:
+    try:
+        (outcome,) = apply([write])
+    except StoreError:
+        raise
+    except Exception as problem:
+        raise WriteRefused(f"The store cannot hold this: {problem}. Nothing was recorded.") from problem
+    return outcome
 
 
 def _tell_loops(batch: Sequence[Ticket]) -> None:

@@ -25,6 +25,7 @@ from semel.ports import Checkpoint, Store, no_checkpoint
 
 LEASE: Final = timedelta(seconds=30)
 WAIT: Final = timedelta(seconds=10)
+CLOSING: Final = timedelta(seconds=5)
 
 
 class Guard:
@@ -175,6 +176,8 @@ class Guard:
     # -------------------------------------------------------------- the end
 
     def close(self) -> None:
+        """Wait a moment for calls in flight, then close. What has not ended is in doubt, as after a crash."""
+        self._core.heartbeat.wait_until_idle(min(self._core.lease, CLOSING))
         self._core.heartbeat.close()
         self._core.committer.close()
         self.store.close()

@@ -7,6 +7,7 @@ in one query, so that a resumed run replays its finished calls without asking th
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Mapping
 from contextvars import ContextVar, Token
@@ -47,6 +48,7 @@ class RunCore:
         """Raises `Unencodable` before anything is written or sent."""
         namespace = self.core.namespace
         identity = tool.business_identity(arguments)
+        recorded, canonical = values.encode_and_canonical(dict(arguments))
         return Intent(
             key=keys.idempotency_key(namespace, self.run_id, step, call_id),
             namespace=namespace,
@@ -55,8 +57,8 @@ class RunCore:
             call_id=call_id,
             tool=tool.name,
             effect=tool.effect.name,
-            fingerprint=keys.fingerprint(tool.name, dict(arguments)),
-            arguments=values.encode(dict(arguments)),
+            fingerprint=keys.fingerprint_of_canonical(tool.name, canonical),
+            arguments=recorded,
             once_key=None if identity is None else keys.once_key(namespace, tool.name, identity),
         )
 
@@ -91,9 +93,9 @@ class RunCore:
             return await asyncio.to_thread(self.call_sync, tool, arguments, step, call_id)
         if isinstance(tool.effect, Safe):
             return await tool.fn(**arguments, **self._safe_extras(tool, arguments, step, call_id))
-        from semel.engine import aio  # imports asyncio
-
-        return await aio.drive(self.course(tool, self.intent(tool, arguments, step, call_id), arguments))
+        return await _async_engine().drive(
+            self.course(tool, self.intent(tool, arguments, step, call_id), arguments)
+        )
 
     def _safe_extras(
         self, tool: Tool, arguments: Mapping[str, Any], step: str, call_id: str
@@ -208,6 +210,13 @@ class RunEntrance:
         if self._token is not None:
             CURRENT_RUN.reset(self._token)
             self._token = None
+
+
+@functools.cache
+def _async_engine() -> Any:
+    from semel.engine import aio  # imports asyncio, which is slow, only for async callers
+
+    return aio
 
 
 def call_in_current_run(tool: Tool, arguments: dict[str, Any]) -> Any:

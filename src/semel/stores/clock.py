@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,11 +13,16 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def boot_id() -> str | None:
-    """Names this boot of this host, or None where the platform does not tell."""
+    """Names this boot of this host (and the time namespace, which has a clock of its own), or None where the
+    platform does not tell."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return None
+    try:
+        return f"{boot}/{os.readlink('/proc/self/ns/time')}"
+    except OSError:
+        return boot
 
 
 def microseconds(at: datetime) -> int:

@@ -160,11 +160,12 @@ class PostgresStore:
             for position in self._write(writes, left):
                 outcomes[position] = Outcome(True, _left_by(writes[position]))
             left = [position for position in left if outcomes[position] is None]
+            if left:
+                for position, in_the_way in self._explain(writes, left).items():
+                    outcomes[position] = Outcome(False, in_the_way)
+                left = [position for position in left if outcomes[position] is None]
             if not left:
                 return
-            for position, in_the_way in self._explain(writes, left).items():
-                outcomes[position] = Outcome(False, in_the_way)
-            left = [position for position in left if outcomes[position] is None]
 
     def _write(self, writes: Sequence[Write], left: Sequence[int]) -> list[int]:
         """Those that were applied."""
@@ -334,7 +335,8 @@ def _identity_behind(connection: psycopg.Connection[Any]) -> Any:
 
 
 def _carry_out(link: Link, statements: Sequence[Statement], *, is_flushed: bool) -> list[int]:
-    """The positions of the writes that changed something. One round trip, one transaction."""
+    """The positions of the writes that changed something. One transaction; one round trip if it is one
+    statement, as nearly always, and else two."""
     flushing = _FLUSHED if is_flushed else _UNFLUSHED
     connection = link.connection
     if len(statements) == 1:
@@ -343,10 +345,13 @@ def _carry_out(link: Link, statements: Sequence[Statement], *, is_flushed: bool)
         with explained(connection, commits=True):
             return statement.changed(execute(flushing[statement.name], statement.parameters))
     try:
-        with explained(connection, commits=True), connection.pipeline():
+        with explained(connection, commits=False), connection.pipeline():
             connection.execute(_BEGIN)
             connection.execute(flushing["set_flush"])
             cursors = [connection.execute(_UNTOUCHED[one.name], one.parameters) for one in statements]
+        # Not within: psycopg ends a pipeline with a Flush, for which PgBouncer would take a session anew and
+        # keep it until this connection speaks again.
+        with explained(connection, commits=True):
             connection.execute("COMMIT")
     except BaseException:
         _roll_back(connection)

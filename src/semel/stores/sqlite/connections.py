@@ -19,7 +19,20 @@ from typing import Final
 
 from semel.errors import StoreUnavailable
 
+CHECKPOINT_PAGES: Final = 4_000  # 16 MB of log: a checkpoint flushes twice, and some call has to wait for it
 _INHERITED: Final[list[sqlite3.Connection]] = []  # kept in the child so that nothing closes them
+
+
+class WritingConnection(sqlite3.Connection):
+    """Knows how far its commits are flushed, so that the setting is changed only when it changes."""
+
+    _flush = ""
+
+    def flush_at(self, level: str) -> None:
+        if level != self._flush:
+            self._flush = ""
+            self.execute(f"PRAGMA synchronous = {level}")
+            self._flush = level
 
 
 class Connections:
@@ -31,20 +44,22 @@ class Connections:
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        self._writer: sqlite3.Connection | None = None
+        self._writer: WritingConnection | None = None
         self._reader: sqlite3.Connection | None = None
-        self._idle: list[sqlite3.Connection] = []
-        self._in_use: dict[sqlite3.Connection, int] = {}  # by the thread that holds the transaction
+        self._idle: list[WritingConnection] = []
+        self._in_use: dict[WritingConnection, int] = {}  # by the thread that holds the transaction
         self._writing_turn = threading.Lock()
         self._reading_turn = threading.Lock()
         self._transactions = threading.Condition()
 
-    @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        with self._writing_turn:
-            if self._writer is None:
-                self._writer = self.connect()
-            yield self._writer
+    def turn(self) -> threading.Lock:
+        """To be held by whoever uses the writer."""
+        return self._writing_turn
+
+    def writer(self) -> WritingConnection:
+        if self._writer is None:
+            self._writer = self.connect()
+        return self._writer
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -54,7 +69,7 @@ class Connections:
             yield self._reader
 
     @contextmanager
-    def transacting(self) -> Iterator[sqlite3.Connection]:
+    def transacting(self) -> Iterator[WritingConnection]:
         """A connection of its own: SQLite's lock, not ours, keeps it apart from the other writers."""
         with self._transactions:
             connection = self._idle.pop() if self._idle else self.connect()
@@ -67,16 +82,18 @@ class Connections:
                     self._idle.append(connection)
                     self._transactions.notify_all()
 
-    def connect(self) -> sqlite3.Connection:
+    def connect(self) -> WritingConnection:
         try:
-            connection: sqlite3.Connection = sqlite3.connect(
+            connection: WritingConnection = sqlite3.connect(
                 self._path,
                 timeout=self._busy_timeout_seconds,
                 isolation_level=None,
                 check_same_thread=False,
                 cached_statements=64,
+                factory=WritingConnection,
             )
             connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         except sqlite3.Error as problem:
             raise StoreUnavailable(
                 f"Cannot open {self._path} for writing: {problem}. Nothing was recorded, nothing was sent. "

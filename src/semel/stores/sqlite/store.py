@@ -13,6 +13,7 @@ Danger lives here in four places:
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import sqlite3
@@ -22,8 +23,9 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from semel.errors import (
     CommitInDoubt,
@@ -51,7 +53,7 @@ from semel.stores.callers import driver_connection
 from semel.stores.clock import instant, microseconds
 from semel.stores.records import Durability, Rows, entry_of, is_durable
 from semel.stores.sqlfile import load_statements
-from semel.stores.sqlite.connections import Connections
+from semel.stores.sqlite.connections import Connections, WritingConnection
 from semel.stores.sqlite.place import check_place, memory_folder
 from semel.stores.sqlite.schema import Existing, prepare_schema, shared_clock
 
@@ -94,6 +96,7 @@ class SqliteStore:
             self._remove_folder = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             path = Path(folder) / "memory.db"
         self._path = path.absolute()
+        self._path_as_text = str(self._path)  # looked at with every write
         self._durability = durability
         self._busy_timeout_seconds = busy_timeout_seconds
         self._is_in_memory = self._remove_folder is not None
@@ -105,7 +108,8 @@ class SqliteStore:
 
     def _prepare(self, existing: Existing, clock: Clock | None) -> Clock:
         try:
-            with self._connections.writing() as connection:
+            with self._connections.turn():
+                connection = self._connections.writer()
                 _patiently(
                     lambda: prepare_schema(connection, self._path, existing=existing),
                     self._busy_timeout_seconds,
@@ -123,11 +127,17 @@ class SqliteStore:
 
     def apply(self, writes: Sequence[Write]) -> list[Outcome]:
         self._check_still_there()
-        with (
-            self._connections.writing() as connection,
-            _written(connection, flush=self._flush_for(writes)),
-        ):
-            return [_apply_one(connection, write) for write in writes]
+        flush = self._flush_for(writes)
+        with self._connections.turn():
+            connection = self._connections.writer()
+            if len(writes) == 1:
+                alone = _apply_alone(connection, writes[0], flush)
+                if alone is not None:
+                    return [alone]
+            elif (together := _apply_together(connection, writes, flush)) is not None:
+                return together
+            with _written(connection, flush=flush):
+                return [_apply_one(connection, write) for write in writes]
 
     @contextmanager
     def transaction(self) -> Iterator[SqliteTransaction]:
@@ -235,7 +245,7 @@ class SqliteStore:
     def _check_still_there(self) -> None:
         if self._is_closed:
             raise StoreUnavailable(f"The store {self._path} was closed. Nothing was sent. Open it again.")
-        if _identity(self._path) != self._identity:
+        if _identity(self._path_as_text) != self._identity:
             raise StoreVanished(
                 f"{self._path} was removed or replaced while it was open. Nothing was sent: a record written "
                 "now could never be read again. Put the file back, or restart the program on the new one."
@@ -322,6 +332,74 @@ def _statement_named(sql: str) -> Iterator[None]:
         ) from problem
 
 
+# ------------------------------------------------------------------ the happy path, kept short
+
+# What may have reached the log although the statement failed; every other error comes before that.
+_MAY_BE_WRITTEN: Final = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_INTERNAL})
+
+
+class _Short(NamedTuple):
+    """A claim or a completion: one statement, its parameters, and the record that it leaves."""
+
+    statement: str
+    parameters: tuple[Any, ...]
+    left: Operation
+
+
+def _short(write: Write) -> _Short | None:
+    if isinstance(write, Insert):
+        return _Short(_SQL["insert"], _ROWS.operation_row(write.operation), write.operation)
+    if isinstance(write, Move) and write.event is Event.COMMITTED:
+        return _Short(_SQL["commit"], _ROWS.commit_row(write), write.after)
+    return None
+
+
+def _apply_alone(connection: WritingConnection, write: Write, flush: str) -> Outcome | None:
+    """A statement that is a transaction of its own: no BEGIN, no COMMIT.
+
+    None if it changed nothing, or is another kind of write: a transaction then does it, and says why.
+    """
+    short = _short(write)
+    if short is None:
+        return None
+    try:
+        connection.flush_at(flush)
+        if connection.execute(short.statement, short.parameters).rowcount != 1:
+            return None
+    except (sqlite3.DataError, OverflowError) as problem:
+        raise WriteRefused(f"The store cannot hold this: {problem}. Nothing was recorded.") from problem
+    except sqlite3.Error as problem:
+        if getattr(problem, "sqlite_errorcode", 0) & 0xFF in _MAY_BE_WRITTEN:
+            raise CommitInDoubt(f"A write failed: {problem}. It may or may not be recorded.") from problem
+        raise StoreUnavailable(f"The store takes no writes: {problem}. Nothing was recorded.") from problem
+    return Outcome(True, short.left)
+
+
+def _apply_together(
+    connection: WritingConnection, writes: Sequence[Write], flush: str
+) -> list[Outcome] | None:
+    """In one transaction, each run of a kind in one sweep of its statement.
+
+    None, and nothing is written, if one of them would change nothing, or is another kind of write.
+    """
+    shorts = [short for write in writes if (short := _short(write)) is not None]
+    if len(shorts) < len(writes):
+        return None
+    try:
+        with _written(connection, flush=flush), _explained():
+            for statement, run in itertools.groupby(shorts, key=itemgetter(0)):
+                rows = [short.parameters for short in run]
+                if connection.executemany(statement, rows).rowcount != len(rows):
+                    raise _ChangedNothingError
+    except _ChangedNothingError:
+        return None
+    return [Outcome(True, short.left) for short in shorts]
+
+
+class _ChangedNothingError(Exception):
+    """Something stood in the way of one of them; the transaction is rolled back."""
+
+
 # ------------------------------------------------------------------ one write
 
 Executor: TypeAlias = sqlite3.Connection | sqlite3.Cursor
@@ -374,10 +452,10 @@ def _append(connection: Executor, events: tuple[RunEvent, ...]) -> Outcome:
 
 
 @contextmanager
-def _written(connection: sqlite3.Connection, *, flush: str) -> Iterator[None]:
+def _written(connection: WritingConnection, *, flush: str) -> Iterator[None]:
     """One transaction. An exception of the block rolls back and passes through."""
     with _explained():
-        connection.execute(f"PRAGMA synchronous = {flush}")
+        connection.flush_at(flush)
         connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -449,7 +527,7 @@ def _roll_back(connection: sqlite3.Connection) -> None:
             return  # the transaction is dead either way; the next BEGIN tells if the connection is too
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(path: Path | str) -> tuple[int, int] | None:
     try:
         status = os.stat(path)
     except OSError:
