@@ -6,10 +6,10 @@ All are frozen records. Times end in `_at` and are aware UTC; spans are `timedel
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from semel.errors import UsageError
 
@@ -307,25 +307,22 @@ Resolution: TypeAlias = ItHappened | RunIt | GiveUp
 # ------------------------------------------------------------------ writes, as the store sees them
 
 
-@dataclass(frozen=True, slots=True)
-class Insert:
+class Insert(NamedTuple):
     """The claim of a new intent: insert the record as INVOKED, or find what is there."""
 
     operation: Operation
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(NamedTuple):
     """A line for the history that changes no state."""
 
     entry: HistoryEntry
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(NamedTuple):
     """A run's next events, all or none; not applied where the first position is already taken."""
 
-    events: tuple[RunEvent, ...] = field(default=())
+    events: tuple[RunEvent, ...]
 
 
 Write: TypeAlias = Insert | Move | Note | Append

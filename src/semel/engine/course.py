@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeAlias, assert_never
+from typing import Any, Final, NamedTuple, TypeAlias, assert_never
 
 from semel import actions, lifecycle, values
 from semel.decide import decide_late_result
@@ -58,47 +57,43 @@ POLL_MOST_SECONDS: Final = 0.25
 RETRY_MOST_SECONDS: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Apply:
+# The steps. Tuples rather than dataclasses: they are never compared, and the classes are made at every import.
+
+
+class Apply(NamedTuple):
     """Answered by an `Outcome`."""
 
     write: Write
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(NamedTuple):
     """Answered by the operation, or None."""
 
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Perform:
+class Perform(NamedTuple):
     """Cause the effect. Answered by `Returned` or `Raised`."""
 
     claim: HeldClaim
     arguments: Mapping[str, Any] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(NamedTuple):
     """Ask the provider. Answered by `Evidence`."""
 
     operation: Operation
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(NamedTuple):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Returned:
+class Returned(NamedTuple):
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Raised:
+class Raised(NamedTuple):
     error: BaseException
 
 
@@ -106,8 +101,7 @@ Step: TypeAlias = Apply | Read | Perform | Look | Pause
 Turns: TypeAlias = Generator[Step, Any, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
+class _Done(NamedTuple):
     value: Any
 
 
