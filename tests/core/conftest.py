@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workbench import ENGINES, NO_TIME, Desk, Ledger
+from workbench import ENGINES, NO_TIME, Child, Desk, Ledger
 
 import semel
 from semel.testing.clock import ManualClock
@@ -67,6 +67,12 @@ def narrow_sqlite(monkeypatch: pytest.MonkeyPatch) -> int:
 
     monkeypatch.setattr(sqlite3, "connect", connect_narrow)
     return most
+
+
+@pytest.fixture(autouse=True)
+def _no_child_outlives_its_test() -> Iterator[None]:
+    yield
+    Child.end_all()
 
 
 @pytest.fixture(params=ENGINES)

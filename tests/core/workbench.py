@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import semel
 from semel.engine.tool import Tool
@@ -183,13 +183,16 @@ def kill_at(place: str, *, nth: int = 1) -> Callable[[str, str], None]:
 
 
 class Child:
-    """A process of its own that runs one function of a test module."""
+    """A process of its own that runs one function of a test module. None outlives its test."""
+
+    started: ClassVar[list[Child]] = []
 
     def __init__(self, fn: Callable[..., Any], *args: Any) -> None:
         self._reader, writer = FORKS.Pipe(duplex=False)
         self._process = FORKS.Process(target=_live, args=(writer, fn, args), daemon=True)
         self._process.start()
         writer.close()
+        Child.started.append(self)
 
     @property
     def pid(self) -> int:
@@ -212,6 +215,14 @@ class Child:
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
         self.assert_killed()
+
+    @classmethod
+    def end_all(cls) -> None:
+        while cls.started:
+            child = cls.started.pop()
+            child._process.kill()  # nothing, if it has ended
+            child._process.join(PATIENCE_SECONDS)
+            child._process.close()
 
     def wait_until_stopped(self) -> None:
         wait_until(lambda: _process_state(self.pid) == "T")
