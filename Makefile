@@ -5,12 +5,13 @@ BIN    := $(VENV)/bin
 OUT    ?= lab-out
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help lab test lint explore clean
+.PHONY: help lab test lint explore bench clean
 
 help:
 	@echo "make lab      the crash lab: six guard levels, killed at every gap, judged by the provider's books"
 	@echo "make test     the whole test suite"
 	@echo "make lint     format, lint, types, floors"
+	@echo "make bench    what a guarded call costs, beside the raw driver and other libraries; writes bench.json"
 	@echo "make explore  every interleaving of two workers, further than the tests look (tens of minutes)"
 	@echo "make clean    remove the virtual environment and what the lab wrote"
 
@@ -39,6 +40,9 @@ lint: $(VENV)/.ready
 
 explore: $(VENV)/.ready
 	SEMEL_EXPLORE=full $(BIN)/python -m pytest tests/core/test_explore.py -v
+
+bench: $(VENV)/.ready
+	$(BIN)/semel bench --out bench.json
 
 clean:
 	rm -rf $(VENV) $(OUT) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

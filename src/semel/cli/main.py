@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Final
 
-from semel.cli import db, doubts, lab
+from semel.cli import bench, db, doubts, lab
 from semel.errors import SemelError
 
-COMMANDS: Final = (lab, doubts, db)
+COMMANDS: Final = (lab, doubts, db, bench)
 REFUSED: Final = 2
 INTERRUPTED: Final = 130  # as shells have it: 128 + SIGINT
 
