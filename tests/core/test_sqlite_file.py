@@ -326,9 +326,9 @@ def test_two_rows_of_one_key_or_two_live_ones_of_one_business_event_are_refused(
 
 
 def test_no_query_of_a_call_or_a_sweep_reads_the_whole_table(connection):
-    from semel.stores.sqlite import store
+    from semel.stores.sqlite import writes
 
-    for name, statement in store._SQL.items():
+    for name, statement in writes.SQL.items():
         if name.split("_")[0] not in ("insert", "note", "append"):
             plan = connection.execute(
                 f"EXPLAIN QUERY PLAN {statement}", [None] * _places(statement)

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 from pooler import Pooler
-from postgres_server import PostgresServer
+
+from semel.testing.postgres_server import PostgresServer
 
 _NUMBERS = itertools.count(1)
 

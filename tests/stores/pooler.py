@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
-from postgres_server import ORDINARY_USER, free_port
+
+from semel.testing.postgres_server import ORDINARY_USER, free_port
 
 STARTS_WITHIN_SECONDS = 20
 

@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 
 import psycopg
 import pytest
-from postgres_server import PostgresServer
 from worker import Ledger, register
 
 import semel
 from semel.model import State
+from semel.testing.postgres_server import PostgresServer
 
 HERE = Path(__file__).parent
 WORKERS = 8

@@ -20,7 +20,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from postgres_server import PostgresServer, free_port
 from proxy import Proxy
 
 import semel
@@ -29,6 +28,7 @@ from semel.model import Append, Insert, RunEvent, State
 from semel.stores.postgres.clock import Sample, ServerClock, better_of, steady_microseconds
 from semel.stores.postgres.store import PostgresStore
 from semel.testing.conformance import claimed
+from semel.testing.postgres_server import PostgresServer, free_port
 
 HOUR = timedelta(hours=1)
 NO_TIME = timedelta(0)
