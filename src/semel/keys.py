@@ -76,8 +76,14 @@ def is_name_of(key: str, text: str) -> bool:
     return KEY_LENGTH_MIN <= len(text) < len(key) and text == short_key(key, max_length=len(text))
 
 
+def prepare() -> None:
+    """Have the digests at hand. A guard does this when it is made: a process forked while another thread is in
+    the middle of its first import would wait for that import for ever."""
+    import hashlib  # noqa: F401
+
+
 def _digest(version: bytes, *fields: str) -> str:
-    import hashlib  # slow to import, and not needed before the first call
+    import hashlib  # slow to import, so not with `import semel`; imported by `prepare`
 
     parts = [version]
     for text in fields:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
 
+from semel import keys
 from semel.decide import decide as decide_soundly
 from semel.engine import sweeps, sync
 from semel.engine.claims import Heartbeat
@@ -47,6 +48,7 @@ class Guard:
         `wait`       how long a call waits for a live owner, or for evidence to count, before it says so.
         """
         _check_options(namespace, lease, wait)
+        keys.prepare()
         committer = GroupCommit(store.apply)
         self._core = Core(
             store=store,
