@@ -16,8 +16,8 @@ from typing import Any, Final
 from workbench import NO_TIME, Ledger
 
 import semel
-from semel.agent import ToolCall, Turn, run_agent
-from semel.agent.loop import Message, Passing, pass_by
+from semel.agent import Message, OnText, ToolCall, ToolSpec, Turn, run_agent
+from semel.agent.loop import Passing, pass_by
 from semel.ports import Checkpoint, no_checkpoint
 
 RUN_ID: Final = "renewal:sub_42:2026-12"
@@ -47,7 +47,9 @@ class Model:
         self._asked = asked
         self._before_it_says = before_it_says
 
-    def next_turn(self, messages: Sequence[Message]) -> Turn:
+    def next_turn(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, on_text: OnText | None = None
+    ) -> Turn:
         turn = 1 + [message["role"] for message in messages].count("assistant")
         self._asked.enter("model", turn=turn, shown=json.loads(json.dumps(messages, default=repr)))
         times = [number for number, line in enumerate(self._asked.lines()) if line["pid"] == os.getpid()][-1]

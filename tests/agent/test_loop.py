@@ -580,7 +580,7 @@ def test_a_model_that_writes_into_the_messages_it_is_shown_does_not_change_the_t
     mine = office(script=((pick("mail"),),))
 
     class Scribbler:
-        def next_turn(self, messages):
+        def next_turn(self, messages, tools, *, on_text=None):
             for message in messages:
                 message["cache_control"] = "ephemeral"
             return Turn(text="once", calls=(pick("mail", call_id="1"),) if len(messages) == 1 else ())

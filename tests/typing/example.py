@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, assert_type
 
 import semel
-from semel.agent import ToolCall, Turn, run_agent
+from semel.agent import Message, OnText, ToolCall, ToolSpec, Turn, run_agent
 
 guard = semel.open("sqlite:///agent.db", namespace="billing", lease=timedelta(seconds=30))
 assert_type(guard, semel.Guard)
@@ -87,7 +87,9 @@ def sweep() -> None:
 
 
 class Model:
-    def next_turn(self, messages: Sequence[dict[str, Any]]) -> Turn:
+    def next_turn(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, on_text: OnText | None = None
+    ) -> Turn:
         return Turn(text="done", calls=(ToolCall(id="1", name="mail", arguments={"to": "ada"}),))
 
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from semel import keys, values
 from semel.agent.log import INPUT, READ, REFUSED, TURN, Answered, RunLog
+from semel.agent.turns import Message, Model, ToolCall, Turn
 from semel.engine.guard import Guard
 from semel.engine.names import is_storable
 from semel.engine.run import Run
@@ -30,30 +30,7 @@ HAPPENED_WITHOUT_RESULT: Final = {
     "error": "it happened; its result could not be recorded",
 }
 
-Message: TypeAlias = dict[str, Any]
 Passing: TypeAlias = Callable[[str, str], None]  # place, "turn/position"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ToolCall:
-    """One tool picked by the model, as the model named it."""
-
-    id: str
-    name: str
-    arguments: Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Turn:
-    """One answer of the model. No calls: the run has ended."""
-
-    text: str
-    calls: tuple[ToolCall, ...] = ()
-
-
-class Model(Protocol):
-    def next_turn(self, messages: Sequence[Message]) -> Turn:
-        """The turn that follows these messages: `{"role": "user" | "assistant" | "tool", …}`."""
 
 
 def pass_by(place: str, name: str) -> None:
@@ -127,7 +104,7 @@ class _Agent:
     def _turn(self, model: Model, messages: Sequence[Message]) -> Turn:
         recorded = self._log.recorded(TURN)
         if recorded is None:
-            recorded = self._log.record(TURN, _plain(model.next_turn(copy.deepcopy(list(messages)))))
+            recorded = self._log.record(TURN, _plain(model.next_turn(copy.deepcopy(list(messages)), [])))
         return _turn_from(recorded)
 
     def _answers(self, turn: Turn, number: int) -> Iterator[Message]:

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import semel
-from semel.agent import ToolCall, Turn, run_agent
-from semel.agent.loop import Message
+from semel.agent import Message, OnText, ToolCall, ToolSpec, Turn, run_agent
 from semel.lab.client import World
 from semel.lab.injector import Checkpoint
 from semel.lab.model import ProviderKind, Window
@@ -120,7 +119,9 @@ class Script:
 
     world: World
 
-    def next_turn(self, messages: Sequence[Message]) -> Turn:
+    def next_turn(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, on_text: OnText | None = None
+    ) -> Turn:
         turn = self.world.model.next_turn(messages)
         return Turn(
             text=turn.text,
