@@ -54,7 +54,16 @@ class Rejected(NotExecuted):
 
 
 class NotSent(NotExecuted):
-    """Raise this in a tool when the request certainly never left: the operation may be tried again."""
+    """Raise this in a tool when the request certainly never left, or was turned away unread: it may be tried again.
+
+    `retry_after`  how long to leave the provider alone; None where it does not say.
+    """
+
+    def __init__(
+        self, message: str = "", *, key: str | None = None, retry_after: timedelta | None = None
+    ) -> None:
+        super().__init__(message, key=key)
+        self.retry_after = retry_after
 
 
 class ClaimLost(NotSent):

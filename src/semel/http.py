@@ -23,6 +23,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 from semel.errors import NotSent, Rejected, SemelError
@@ -32,11 +33,14 @@ from semel.errors import NotSent, Rejected, SemelError
 class HttpRules:
     """`rejected`: statuses that prove that this request had no effect and never will, repeated as it is.
 
+    `turned_away`: statuses that prove that it was not looked at, and may be sent again: a 429 of a provider that
+    documents so. Nobody's are by default.
     `speaks_of_earlier`: texts in an answer, in lower case, by which it speaks of an earlier request instead.
     """
 
     name: str
     rejected: frozenset[int]
+    turned_away: frozenset[int] = frozenset()
     speaks_of_earlier: tuple[str, ...] = ("idempoten", "already", "duplicate")
 
 
@@ -52,26 +56,41 @@ VALIDATES_WITH_422: Final = HttpRules(
 
 
 class StatusInDoubt(Exception):
-    """The answer does not prove what happened."""
+    """The answer does not prove what happened. `retry_after`: how long the provider asks to be left alone."""
 
-    def __init__(self, message: str = "", *, status: int = 0) -> None:
+    def __init__(self, message: str = "", *, status: int = 0, retry_after: timedelta | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.retry_after = retry_after
 
 
-def check(status: int, rules: HttpRules = GENERIC, *, text: str = "") -> None:
-    """Return on 2xx; raise `Rejected` where nothing happened for certain, `StatusInDoubt` otherwise.
+def check(status: int, rules: HttpRules = GENERIC, *, text: str = "", retry_after: str | None = None) -> None:
+    """Return on 2xx; raise `Rejected` where nothing happened for certain, `NotSent` where the request was turned
+    away unread, `StatusInDoubt` otherwise.
 
     `text`: the answer's body; without it a 400 that only says "key already used" would pass for a refusal.
+    `retry_after`: the answer's `Retry-After`, as it came; it goes with the error where a retry can make sense.
     """
     if 200 <= status < 300:
         return
     excerpt = text[:200]
-    if status in rules.rejected and not any(word in text.lower() for word in rules.speaks_of_earlier):
+    speaks_of_earlier = any(word in text.lower() for word in rules.speaks_of_earlier)
+    if status in rules.rejected and not speaks_of_earlier:
         raise Rejected(f"the provider refused with HTTP {status}: {excerpt}")
+    pause = pause_of(retry_after)
+    if status in rules.turned_away and not speaks_of_earlier:
+        raise NotSent(f"the provider turned it away with HTTP {status}: {excerpt}", retry_after=pause)
     raise StatusInDoubt(
-        f"HTTP {status} ({rules.name} rules) does not prove what happened: {excerpt}", status=status
+        f"HTTP {status} ({rules.name} rules) does not prove what happened: {excerpt}",
+        status=status,
+        retry_after=pause,
     )
+
+
+def pause_of(retry_after: str | None) -> timedelta | None:
+    """A `Retry-After` in seconds; one that is a date, or makes no sense, is None (RFC 9110, section 10.2.3)."""
+    text = (retry_after or "").strip()
+    return timedelta(seconds=int(text)) if text.isascii() and text.isdigit() and len(text) < 9 else None
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from office import RUN_ID
 from workbench import FORKS, PATIENCE_SECONDS, Child, kill
 
 import semel
-from semel.agent.log import ANSWER, INPUT, TURN, RunLog
+from semel.agent.log import INPUT, READ, TURN, RunLog
 
 STRANGE = {
     "text": "é ✓ \x00 \ud800",
@@ -40,11 +40,13 @@ def test_a_log_opened_again_gives_back_its_events_in_order_as_they_went_in(guard
     first = RunLog(guard, RUN_ID)
     first.record(INPUT, "Renew sub_42.")
     first.record(TURN, STRANGE)
-    first.record(ANSWER, [None])
+    first.record_answer("1", "id:a", READ, STRANGE)
+    first.record(TURN, "next")
     again = RunLog(guard, RUN_ID)
     assert again.recorded(INPUT) == "Renew sub_42."
     assert again.recorded(TURN) == STRANGE
-    assert again.recorded(ANSWER) == [None]
+    assert again.recorded_answer("1", "id:a") == (READ, STRANGE)
+    assert again.recorded(TURN) == "next"
     assert again.recorded(TURN) is None
 
 
@@ -78,8 +80,8 @@ def test_where_the_log_says_something_else_the_program_is_refused_and_nothing_is
     log.record(TURN, "turn")
     again = RunLog(guard, RUN_ID)
     again.recorded(INPUT)
-    with pytest.raises(semel.UsageError, match=r"recorded 'turn' at position 1.*comes to 'answer'.*changed"):
-        again.recorded(ANSWER)
+    with pytest.raises(semel.UsageError, match=r"recorded 'turn' at position 1.*comes to 'input'.*changed"):
+        again.recorded(INPUT)
     assert again.recorded(TURN) == "turn", "the refusal used up the event"
     assert len(guard.store.read_log("", RUN_ID)) == 2
 
@@ -88,7 +90,7 @@ def test_where_another_was_first_with_something_else_the_program_is_refused(guar
     mine, theirs = RunLog(guard, RUN_ID), RunLog(guard, RUN_ID)
     theirs.record(TURN, "turn")
     with pytest.raises(semel.UsageError, match="recorded 'turn' at position 0"):
-        mine.record(ANSWER, ["answer"])
+        mine.record(INPUT, ["Renew."])
 
 
 def test_another_run_and_another_namespace_have_logs_of_their_own(guard, tmp_path):

@@ -1,0 +1,336 @@
+"""One call of a persisted turn, from its place in the log to what the model is told.
+
+What an operation holds is told from the operation, everything else from the log, so that every life of the run
+tells the same. In this order:
+
+1. Answered already: told again. If the program no longer fits what is recorded, it is refused.
+2. It cannot be made (no such tool, arguments that it does not take): recorded, told.
+3. It only reads, or is a sub-agent: made, its answer recorded.
+4. It could be an earlier one in other words, and that one is in doubt: held back. It never runs. The earlier one is
+   settled first, by evidence or by a person, and answers it.
+5. It has an effect: the guard makes it. A doubt stops the run, or is told where the rules say so.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, NoReturn
+
+from semel import lifecycle, values
+from semel.agent import advice
+from semel.agent.life import Life
+from semel.agent.likeness import Likeness, likeness
+from semel.agent.log import (
+    DELEGATED,
+    GIVEN_UP,
+    HELD,
+    READ,
+    REFUSED,
+    UNKNOWN,
+    Answered,
+    changed,
+)
+from semel.agent.steps import Course, Delegate, Do, Make
+from semel.agent.subagents import SubAgent
+from semel.agent.turns import ToolCall
+from semel.engine.run import RunCore
+from semel.engine.tool import Tool
+from semel.engine.verdicts import describe
+from semel.errors import (
+    ClaimHeld,
+    ClaimLost,
+    KeyReused,
+    NotSent,
+    OutcomeUnknown,
+    PausedForPerson,
+    PreviouslyFailed,
+    Rejected,
+    ResultLost,
+    SemelError,
+    UsageError,
+)
+from semel.keys import fingerprint
+from semel.model import Atomic, Operation, Safe, State
+
+BY: Final = "the agent loop"
+
+
+class Answer(NamedTuple):
+    content: Any
+
+
+class Call:
+    """`name`: where it stands, for checkpoints ("3/0")."""
+
+    def __init__(self, life: Life, call: ToolCall, *, step: str, call_id: str, name: str) -> None:
+        self._life = life
+        self._call = call
+        self._step = step
+        self._call_id = call_id
+        self._name = name
+        self._key = life.key_of(step, call_id)
+        self._tool = life.tools.get(call.name)
+        self._arguments: dict[str, Any] = {}
+        self._problem = self._cannot_be_made()
+
+    @property
+    def _has_effect(self) -> bool:
+        return isinstance(self._tool, Tool) and not isinstance(self._tool.effect, Safe) and not self._problem
+
+    def _cannot_be_made(self) -> str | None:
+        """The model's mistakes are for the model to hear of."""
+        if self._tool is None:
+            return f"there is no tool named {self._call.name!r}"
+        try:
+            self._arguments = self._tool.bind((), copy.deepcopy(dict(self._call.arguments)))
+            values.canonical(self._arguments)
+        except UsageError as wrong:
+            return str(wrong)
+        return None
+
+    # -------------------------------------------------------------- what is known of it already
+
+    def known(self) -> Answer | None:
+        """What was told before; None if there is something to do. Raises `ProgramChanged`."""
+        operation = self._life.operations.get(self._key)
+        recorded = self._life.log.recorded_answer(self._step, self._call_id)
+        if recorded is not None:
+            return self._told_before(recorded, operation)
+        if operation is None:
+            return None
+        self._ensure_fits(operation)
+        if operation.state not in lifecycle.TERMINAL or operation.reaped_at is not None:
+            return None
+        return Answer(advice.content_of(operation))
+
+    def _told_before(self, recorded: Answered, operation: Operation | None) -> Answer | None:
+        if recorded.how == READ and self._has_effect:
+            raise changed(
+                f"Run {self._life.run_id!r} recorded an answer of {self._call.name}, which only read then and "
+                "would have an effect now"
+            )
+        if recorded.how != UNKNOWN:
+            return Answer(recorded.answer)
+        content, key = recorded.answer
+        was_cleared = operation is not None and operation.key == key and operation.state is State.PENDING
+        return None if was_cleared else Answer(content)
+
+    def _ensure_fits(self, operation: Operation) -> None:
+        if (difference := self._difference(operation)) is not None:
+            raise changed(
+                f"Run {self._life.run_id!r}, turn {self._step}, call {self._call_id!r}: {difference}; the record "
+                f"says {operation.state}"
+            )
+
+    def _difference(self, operation: Operation) -> str | None:
+        tool, was = self._tool, f"{operation.tool} was called, which has an effect"
+        if tool is None:
+            return f"{was}, and there is no tool named {self._call.name!r} now"
+        if isinstance(tool, SubAgent):
+            return f"{was}, and {self._call.name} is a sub-agent now"
+        if isinstance(tool.effect, Safe):
+            return f"{was}, and {self._call.name} only reads now"
+        if tool.name != operation.tool:
+            return f"{was}, and {self._call.name} is {tool.name} now"
+        if tool.effect.name != operation.effect:
+            return f"{tool.name} was {operation.effect} then, and is {tool.effect.name} now"
+        if self._problem is not None:
+            return f"{was}, and cannot be called so now ({self._problem})"
+        if fingerprint(tool.name, self._arguments) != operation.fingerprint:
+            return _first_difference(tool.name, values.decode(operation.arguments), self._arguments)
+        return None
+
+    # -------------------------------------------------------------- making it
+
+    def course(self) -> Course:
+        """Ends with what the model is told."""
+        self._life.ensure_may_go_on()
+        self._life.checkpoint("calling", self._name)
+        content = yield from self._answer()
+        self._life.checkpoint("called", self._name)
+        return content
+
+    def _answer(self) -> Course:
+        tool = self._tool
+        if tool is None or self._problem is not None:
+            return (yield self._record(REFUSED, advice.did_not_happen(self._problem)))
+        if isinstance(tool, SubAgent):
+            return (yield from self._delegate(tool))
+        if isinstance(tool.effect, Safe):
+            return (yield from self._read(tool))
+        recorded = self._life.log.recorded_answer(self._step, self._call_id)
+        if recorded is not None:
+            return (yield from self._run_what_was_cleared(tool, recorded))
+        earlier = yield Do(lambda: self._earlier_in_doubt(tool))
+        if earlier is not None:
+            return (yield from self._hold_back(tool, earlier))
+        return (yield from self._cause(tool))
+
+    def _record(self, how: str, content: Any) -> Do:
+        return Do(lambda: self._life.log.record_answer(self._step, self._call_id, how, content))
+
+    def _make(self, tool: Tool) -> Make:
+        inner = self._life.inner_run(self._step, self._call_id)
+        return Make(self._life.run, tool, self._arguments, self._step, self._call_id, inner)
+
+    def _delegate(self, tool: SubAgent) -> Course:
+        run_id = self._life.inner_run_id(self._step, self._call_id)
+        words = yield Delegate(tool.agent, self._arguments["task"], run_id, self._life.stop)
+        return (yield self._record(DELEGATED, words))
+
+    def _read(self, tool: Tool) -> Course:
+        try:
+            value = yield self._make(tool)
+            encoded = values.encode(value)
+        except Exception as error:
+            content = self._told_if_nothing_happened(error)
+            return (yield self._record(READ, content))
+        return (yield self._record(READ, values.decode(encoded)))
+
+    def _told_if_nothing_happened(self, error: Exception) -> Any:
+        """Of a tool whose error leaves no effect. Raises it where it is not for the model to hear."""
+        is_plain_no = isinstance(error, Rejected) or (
+            isinstance(error, UsageError) and not isinstance(error, KeyReused)
+        )
+        if is_plain_no and (isinstance(error, Rejected) or _is_unencodable(error)):
+            return advice.nothing_happened(error)
+        if self._life.rules.on_not_done == "stop":
+            raise error
+        if isinstance(error, SemelError) and not isinstance(error, NotSent):
+            raise error
+        return advice.nothing_happened(error)
+
+    # -------------------------------------------------------------- with an effect
+
+    def _cause(self, tool: Tool) -> Course:
+        try:
+            value = yield self._make(tool)
+        except ResultLost:
+            return advice.happened_without_result()
+        except KeyReused as reused:
+            self._raise_as_change(reused)
+        except (Rejected, PreviouslyFailed) as refused:
+            return (yield from self._refused(refused))
+        except ClaimLost:
+            raise
+        except NotSent as not_sent:
+            return (yield from self._give_up(not_sent))
+        except (OutcomeUnknown, PausedForPerson) as doubt:
+            return (yield from self._tell_of_doubt(tool, doubt))
+        except Exception as error:
+            if not isinstance(tool.effect, Atomic):
+                raise
+            return (yield self._record(GIVEN_UP, self._told_if_nothing_happened(error)))
+        return advice.as_recorded(value)
+
+    def _refused(self, refused: SemelError) -> Course:
+        operation = yield Do(lambda: self._life.guard.read(refused.key or self._key))
+        return advice.did_not_happen(str(refused)) if operation is None else advice.content_of(operation)
+
+    def _give_up(self, not_sent: NotSent) -> Course:
+        """The model may ask for it anew; so this intent has to end first, or it would run beside the new one when
+        the run is resumed. Both are written together."""
+        operation = yield Do(lambda: self._life.guard.read(not_sent.key or self._key))
+        if (
+            self._life.rules.on_not_done == "stop"
+            or operation is None
+            or operation.state is not State.PENDING
+        ):
+            raise not_sent
+        content = advice.nothing_happened(not_sent)
+        now = self._life.guard.store.now()
+        end = lifecycle.abandon(operation, by=BY, why=describe(not_sent), now=now)
+        log = self._life.log
+        return (
+            yield Do(lambda: log.record_answer(self._step, self._call_id, GIVEN_UP, content, beside=(end,)))
+        )
+
+    def _tell_of_doubt(self, tool: Tool, doubt: OutcomeUnknown | PausedForPerson) -> Course:
+        """Only what the record calls UNKNOWN is told; not what a live owner is at work on."""
+        if isinstance(doubt, ClaimHeld) or self._life.rules.when_unknown(self._call.name) == "pause":
+            raise doubt
+        operation = yield Do(lambda: self._life.guard.read(doubt.key or self._key))
+        if operation is None or operation.state is not State.UNKNOWN:
+            raise doubt
+        content, _ = yield self._record(UNKNOWN, [advice.unknown(tool.name), operation.key])
+        return content
+
+    def _run_what_was_cleared(self, tool: Tool, recorded: Answered) -> Course:
+        """The model was told that nobody knew, and then evidence or a person said "run it": that is not lost. What
+        the model was told stays as it is."""
+        try:
+            yield self._make(tool)
+        except SemelError as error:
+            if error.outcome == "unknown":
+                raise
+        return recorded.answer[0]
+
+    # -------------------------------------------------------------- held back
+
+    def _earlier_in_doubt(self, tool: Tool) -> Operation | None:
+        """One of an earlier turn that this call could repeat. (Two equal calls of one turn are both meant.)"""
+        for key in self._life.told_unknown:
+            operation = self._life.guard.read(key)
+            if operation is None or operation.tool != tool.name or operation.state in lifecycle.TERMINAL:
+                continue
+            if likeness(values.decode(operation.arguments), self._arguments) is not Likeness.DIFFERENT:
+                return operation
+        return None
+
+    def _hold_back(self, tool: Tool, earlier: Operation) -> Course:
+        try:
+            yield self._make_earlier(tool, earlier)
+        except (OutcomeUnknown, PausedForPerson) as doubt:
+            raise self._shown_to_person(doubt, earlier) from doubt
+        except (Rejected, PreviouslyFailed, ResultLost):
+            pass  # it has ended; the record says how
+        ended = yield Do(lambda: self._life.guard.read(earlier.key))
+        is_same = likeness(values.decode(earlier.arguments), self._arguments) is Likeness.SAME
+        content = advice.content_of(ended) if is_same else advice.held_back(ended)
+        return (yield self._record(HELD, content))
+
+    def _make_earlier(self, tool: Tool, earlier: Operation) -> Make:
+        core = self._life.run.core
+        run = RunCore(core, earlier.run_id)
+        inner = RunCore(core, self._life.inner_run_id(earlier.step, earlier.call_id))
+        return Make(run, tool, values.decode(earlier.arguments), earlier.step, earlier.call_id, inner)
+
+    def _shown_to_person(
+        self, doubt: OutcomeUnknown | PausedForPerson, earlier: Operation
+    ) -> OutcomeUnknown | PausedForPerson:
+        text = (
+            f"Held back: {advice.call_shown(self._call.name, self._arguments)} could be the same as "
+            f"{advice.shown(earlier)}, which is in doubt. It was not sent; what becomes of that one answers "
+            f"it. {doubt}"
+        )
+        if isinstance(doubt, PausedForPerson):
+            return PausedForPerson(text, key=doubt.key, fingerprint=doubt.fingerprint, attempt=doubt.attempt)
+        return OutcomeUnknown(text, key=doubt.key, retry_after=doubt.retry_after)
+
+    # -------------------------------------------------------------- refused
+
+    def _raise_as_change(self, reused: KeyReused) -> NoReturn:
+        operation = self._life.guard.read(reused.key or self._key)
+        if operation is not None and operation.key == self._key:
+            self._ensure_fits(operation)
+        raise reused
+
+
+def _is_unencodable(error: Exception) -> bool:
+    from semel.errors import Unencodable
+
+    return isinstance(error, Unencodable)
+
+
+def _first_difference(tool: str, then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    for name in [*then, *(name for name in now if name not in then)]:
+        if name not in now:
+            return f"{tool} was called with {name}={then[name]!r}, and takes no {name} now"
+        if name not in then:
+            return f"{tool} was called without {name}, and is called with {name}={now[name]!r} now"
+        if values.canonical(then[name]) != values.canonical(now[name]):
+            return (
+                f"{tool} was called with {name}={then[name]!r}, and is called with {name}={now[name]!r} now"
+            )
+    return f"{tool} is called in another way now"

@@ -1,0 +1,30 @@
+"""What a call is called, and what runs inside it: by their place in the persisted turns, never by what they say."""
+
+from __future__ import annotations
+
+from semel import keys
+from semel.agent.turns import Turn
+from semel.engine.names import is_storable
+
+
+def stable_id(turn: Turn, position: int) -> str:
+    """The model's own call id, if it names this call and no other; else the call's place in the persisted turn.
+
+    Some providers leave ids out, repeat them, or give the function's name.
+    """
+    call = turn.calls[position]
+    if not is_storable(call.id):
+        return f"place:{position}"
+    is_unique = [other.id for other in turn.calls].count(call.id) == 1
+    if call.id and is_unique and call.id != call.name:
+        return f"id:{call.id}"
+    return f"place:{position}"
+
+
+def inner_run_id(namespace: str, run_id: str, step: str, call_id: str) -> str:
+    """The run inside a call: of a sub-agent, or of guarded tools that a tool calls.
+
+    The first part is for people. The digest of all coordinates makes it unambiguous, whatever they contain.
+    """
+    digest = keys.idempotency_key(namespace, run_id, step, call_id)[:32]  # 128 bits
+    return f"{run_id}/{step}/{call_id}@{digest}"
