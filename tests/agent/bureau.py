@@ -65,6 +65,7 @@ class Bureau:
         self.guard = semel.open(f"sqlite:///{folder}/agent.db", **options)
         self.fail: Callable[[semel.Call], None] = lambda call: None
         self.lose: Callable[[semel.Call], None] = lambda call: None
+        self.is_down = False  # what `send` is looked up at
         self.tools: dict[str, semel.Tool] = {}
         can_be_asked = semel.Unsafe(lookup=self._find, lookup_lag=NO_TIME, request_deadline=NO_TIME)
         self.register("send", can_be_asked, self._enter)
@@ -81,6 +82,8 @@ class Bureau:
         return f"{call.tool} {to}"
 
     def _find(self, call: semel.Call) -> semel.Evidence:
+        if self.is_down:
+            return semel.Inconclusive("the books are closed", retry_after=timedelta(hours=1))
         was_sent = call.key in set(self.ledger.keys())
         return semel.Found(f"{call.tool} {call.arguments['to']}") if was_sent else semel.Absent()
 

@@ -6,8 +6,9 @@ tells the same. In this order:
 1. Answered already: told again. If the program no longer fits what is recorded, it is refused.
 2. It cannot be made (no such tool, arguments that it does not take): recorded, told.
 3. It only reads, or is a sub-agent: made, its answer recorded.
-4. It could be an earlier one in other words, and that one is in doubt: held back. It never runs. The earlier one is
-   settled first, by evidence or by a person, and answers it.
+4. It could be an earlier one in other words, of which the model was told that nobody knows: held back. It never
+   runs. The earlier one is settled first, by evidence or by a person, and answers it. That tells the model what
+   became of it, so that what it asks for after that is meant.
 5. It has an effect: the guard makes it. A doubt stops the run, or is told where the rules say so.
 """
 
@@ -45,6 +46,7 @@ from semel.errors import (
     OutcomeUnknown,
     PausedForPerson,
     PreviouslyFailed,
+    Reaped,
     Rejected,
     ResultLost,
     SemelError,
@@ -110,10 +112,11 @@ class Call:
                 f"Run {self._life.run_id!r} recorded an answer of {self._call.name}, which only read then and "
                 "would have an effect now"
             )
-        if recorded.how != UNKNOWN:
+        if recorded.how not in (UNKNOWN, HELD):
             return Answer(recorded.answer)
         content, key = recorded.answer
-        was_cleared = operation is not None and operation.key == key and operation.state is State.PENDING
+        is_ours = recorded.how == UNKNOWN and operation is not None and operation.key == key
+        was_cleared = is_ours and operation is not None and operation.state is State.PENDING
         return None if was_cleared else Answer(content)
 
     def _ensure_fits(self, operation: Operation) -> None:
@@ -162,7 +165,7 @@ class Call:
         recorded = self._life.log.recorded_answer(self._step, self._call_id)
         if recorded is not None:
             return (yield from self._run_what_was_cleared(tool, recorded))
-        earlier = yield Do(lambda: self._earlier_in_doubt(tool))
+        earlier = yield Do(lambda: self._earlier_told_as_unknown(tool))
         if earlier is not None:
             return (yield from self._hold_back(tool, earlier))
         return (yield from self._cause(tool))
@@ -268,11 +271,14 @@ class Call:
 
     # -------------------------------------------------------------- held back
 
-    def _earlier_in_doubt(self, tool: Tool) -> Operation | None:
-        """One of an earlier turn that this call could repeat. (Two equal calls of one turn are both meant.)"""
+    def _earlier_told_as_unknown(self, tool: Tool) -> Operation | None:
+        """One of an earlier turn that this call could repeat. (Two equal calls of one turn are both meant.)
+
+        It may have been settled since; the model did not know that when it asked for this.
+        """
         for key in self._life.told_unknown:
             operation = self._life.guard.read(key)
-            if operation is None or operation.tool != tool.name or operation.state in lifecycle.TERMINAL:
+            if operation is None or operation.tool != tool.name:
                 continue
             if likeness(values.decode(operation.arguments), self._arguments) is not Likeness.DIFFERENT:
                 return operation
@@ -283,12 +289,13 @@ class Call:
             yield self._make_earlier(tool, earlier)
         except (OutcomeUnknown, PausedForPerson) as doubt:
             raise self._shown_to_person(doubt, earlier) from doubt
-        except (Rejected, PreviouslyFailed, ResultLost):
+        except (Rejected, PreviouslyFailed, ResultLost, Reaped):
             pass  # it has ended; the record says how
         ended = yield Do(lambda: self._life.guard.read(earlier.key))
         is_same = likeness(values.decode(earlier.arguments), self._arguments) is Likeness.SAME
         content = advice.content_of(ended) if is_same else advice.held_back(ended)
-        return (yield self._record(HELD, content))
+        content, _ = yield self._record(HELD, [content, earlier.key])
+        return content
 
     def _make_earlier(self, tool: Tool, earlier: Operation) -> Make:
         core = self._life.run.core

@@ -17,7 +17,7 @@ from semel.agent.budget import Budget, Spent, ensure_left
 from semel.agent.calls import Call
 from semel.agent.claim import RunClaim, held_by_another, try_to_claim
 from semel.agent.life import Life, core_of
-from semel.agent.log import INPUT, TURN, UNKNOWN, RunLog, changed
+from semel.agent.log import HELD, INPUT, TURN, UNKNOWN, RunLog, changed
 from semel.agent.names import stable_id
 from semel.agent.record import RecordedTurn, plain, recorded_turn, said
 from semel.agent.steps import Ask, Course, Do, Pause, Step, Together, values_of
@@ -290,14 +290,21 @@ class RunCourse:
             ended = yield Together(courses, self._agent.rules.calls_at_once)
             made = iter(values_of(ended))
         contents = [next(made) if answer is None else answer.content for answer in known]
-        for call_id in ids:
-            recorded = life.log.recorded_answer(step, call_id)
-            if recorded is not None and recorded.how == UNKNOWN:
-                life.told_unknown.append(recorded.answer[1])
+        self._mind_what_is_unknown(life, step, ids)
         return [
             {"role": "tool", "call_id": call.id, "content": content}
             for call, content in zip(turn.calls, contents, strict=True)
         ]
+
+    def _mind_what_is_unknown(self, life: Life, step: str, ids: Sequence[str]) -> None:
+        """To the model, that is: what it was told nobody knows, and has not yet been told the end of."""
+        answers = [life.log.recorded_answer(step, call_id) for call_id in ids]
+        for answer in answers:
+            if answer is not None and answer.how == HELD and answer.answer[1] in life.told_unknown:
+                life.told_unknown.remove(answer.answer[1])
+        for answer in answers:
+            if answer is not None and answer.how == UNKNOWN:
+                life.told_unknown.append(answer.answer[1])
 
 
 def _pause_before(tries: int, failure: Exception) -> float:

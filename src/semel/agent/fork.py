@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from semel import keys, lifecycle, values
 from semel.agent import advice
 from semel.agent.life import core_of
-from semel.agent.log import ANSWER, COPIED, FORKED, INPUT, TURN, UNKNOWN, RunLog
+from semel.agent.log import ANSWER, COPIED, FORKED, HELD, INPUT, TURN, UNKNOWN, RunLog
 from semel.agent.names import stable_id
 from semel.agent.record import recorded_turn
 from semel.agent.turns import ToolCall, Turn
@@ -105,7 +105,7 @@ class _Old:
 
     def _content(self, call: ToolCall, step: str, call_id: str, *, is_followed: bool) -> tuple[Any] | None:
         recorded = self._log.recorded_answer(step, call_id)
-        if recorded is not None and recorded.how == UNKNOWN:
+        if recorded is not None and recorded.how in (UNKNOWN, HELD):
             self._ensure_settled(recorded.answer[1], step)
             return (recorded.answer[0],)
         if recorded is not None:

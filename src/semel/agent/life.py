@@ -50,8 +50,8 @@ class Rules:
 
 @dataclass(kw_only=True, slots=True)
 class Life:
-    """`operations`: what the run had when this life began, by key. `told_unknown`: the keys of the operations of
-    earlier turns of which the model was told that they may or may not have happened."""
+    """`operations`: what the run had when this life began, by key. `told_unknown`: the keys of those of
+    earlier turns of which the model was told that nobody knows, and has not yet been told the end."""
 
     guard: Guard
     run_id: str
