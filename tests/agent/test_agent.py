@@ -372,7 +372,7 @@ def test_a_run_that_is_cancelled_ends_what_is_under_way_and_can_be_resumed(burea
     mine, model = bureau(), Counted(TWO)
     agent = mine.agent(model)
     assert agent.cancel(RUN_ID) is False
-    mine.lose = lambda call: agent.cancel(RUN_ID)
+    mine.fail, mine.lose = Meeting(2), lambda call: agent.cancel(RUN_ID)
     with pytest.raises(RunCancelled):
         mine.run(agent)
     assert sorted(mine.sent()) == ["ann", "bob"]

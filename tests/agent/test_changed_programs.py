@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
@@ -256,21 +258,35 @@ def test_a_fork_of_a_turn_that_is_not_answered_is_refused_and_one_before_it_is_n
     assert mine.sent() == ["ann"]
 
 
-def test_a_fork_with_a_call_that_is_still_in_doubt_is_refused_until_it_is_settled(bureau):
+def test_a_fork_holds_back_what_could_repeat_a_call_of_the_old_run_that_is_in_doubt(bureau):
     mine = bureau()
 
     def lose(call):
         raise TimeoutError("no answer")
 
     mine.lose = lose
-    agent = mine.agent(Counted([say(pick("post", to="ann"))]), on_unknown="tell")
-    mine.run(agent)
-    with pytest.raises(semel.UsageError, match="still in doubt"):
-        agent.fork(RUN_ID, "forked")
+    old = mine.agent(Counted([say(pick("post", to="ann"))]), on_unknown="tell")
+    mine.run(old)
+    agent = mine.agent(Counted([say(pick("post", to="ann"))] * 2), on_unknown="tell")
+    agent.fork(RUN_ID, "forked")
+    with pytest.raises(semel.PausedForPerson, match="Held back"):
+        mine.run(agent, run_id="forked")
     (doubt,) = mine.guard.in_doubt()
     mine.guard.resolve(doubt.key, semel.ItHappened("posted"), by="pat", why="saw it")
-    agent.fork(RUN_ID, "forked")
-    assert answers(mine.run(agent, run_id="forked"))[0]["outcome"] == "unknown"
+    told, held = answers(mine.run(agent, run_id="forked"))
+    assert (told["outcome"], held) == ("unknown", "posted")
+    assert mine.sent() == ["ann"]
+
+
+def test_a_call_that_was_answered_and_of_which_nothing_is_recorded_is_not_made_again(bureau, tmp_path):
+    mine = bureau()
+    ended_run(mine)
+    with closing(sqlite3.connect(tmp_path / "agent.db")) as database, database:
+        database.execute("DELETE FROM semel_history")
+        database.execute("DELETE FROM semel_operations WHERE tool = 'send'")
+    with pytest.raises(ProgramChanged, match="send was answered, and nothing is recorded of it"):
+        ended_run(mine)
+    assert mine.sent("send") == ["ann"]
 
 
 def test_what_the_beginning_spent_counts_as_spent(bureau):

@@ -134,8 +134,7 @@ class Agent:
         They are copied as history: nothing runs again for them. What follows is the new run's own: other turns,
         other intents, other keys. `agent.run(opening, run_id=new_run_id)` goes on with it.
         `upto`  all turns whose calls are all answered, if None.
-        Raises `UsageError` if the old run does not go that far, if one of its calls up to there is still in
-        doubt, or if the new run has begun already with something else.
+        Raises `UsageError` if the old run does not go that far, or if the new one has begun with something else.
         """
         fork(self, run_id, new_run_id, upto=upto)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 from semel import lifecycle, values
 from semel.agent import advice
@@ -32,6 +32,7 @@ from semel.agent.log import (
     Answered,
     changed,
 )
+from semel.agent.names import inner_run_id
 from semel.agent.steps import Course, Delegate, Do, Make
 from semel.agent.subagents import SubAgent
 from semel.agent.turns import ToolCall
@@ -50,6 +51,7 @@ from semel.errors import (
     Rejected,
     ResultLost,
     SemelError,
+    Unencodable,
     UsageError,
 )
 from semel.keys import fingerprint
@@ -63,14 +65,17 @@ class Answer(NamedTuple):
 
 
 class Call:
-    """`name`: where it stands, for checkpoints ("3/0")."""
+    """`name`: where it stands, for checkpoints ("3/0"). `is_past`: a later turn is recorded, so it was answered."""
 
-    def __init__(self, life: Life, call: ToolCall, *, step: str, call_id: str, name: str) -> None:
+    def __init__(
+        self, life: Life, call: ToolCall, *, step: str, call_id: str, name: str, is_past: bool
+    ) -> None:
         self._life = life
         self._call = call
         self._step = step
         self._call_id = call_id
         self._name = name
+        self._is_past = is_past
         self._key = life.key_of(step, call_id)
         self._tool = life.tools.get(call.name)
         self._arguments: dict[str, Any] = {}
@@ -100,6 +105,7 @@ class Call:
         if recorded is not None:
             return self._told_before(recorded, operation)
         if operation is None:
+            self._ensure_may_be_unknown()
             return None
         self._ensure_fits(operation)
         if operation.state not in lifecycle.TERMINAL or operation.reaped_at is not None:
@@ -118,6 +124,17 @@ class Call:
         is_ours = recorded.how == UNKNOWN and operation is not None and operation.key == key
         was_cleared = is_ours and operation is not None and operation.state is State.PENDING
         return None if was_cleared else Answer(content)
+
+    def _ensure_may_be_unknown(self) -> None:
+        """Of an answered call something is recorded, if only by the first intent of its business event."""
+        tool, identity = self._tool, None
+        if isinstance(tool, Tool) and self._problem is None:
+            identity = tool.business_identity(self._arguments)
+        if self._is_past and identity is None:
+            raise changed(
+                f"Run {self._life.run_id!r}, turn {self._step}, call {self._call_id!r}: {self._call.name} was "
+                "answered, and nothing is recorded of it"
+            )
 
     def _ensure_fits(self, operation: Operation) -> None:
         if (difference := self._difference(operation)) is not None:
@@ -193,14 +210,10 @@ class Call:
 
     def _told_if_nothing_happened(self, error: Exception) -> Any:
         """Of a tool whose error leaves no effect. Raises it where it is not for the model to hear."""
-        is_plain_no = isinstance(error, Rejected) or (
-            isinstance(error, UsageError) and not isinstance(error, KeyReused)
-        )
-        if is_plain_no and (isinstance(error, Rejected) or _is_unencodable(error)):
+        if isinstance(error, Rejected | Unencodable):
             return advice.nothing_happened(error)
-        if self._life.rules.on_not_done == "stop":
-            raise error
-        if isinstance(error, SemelError) and not isinstance(error, NotSent):
+        is_ours = isinstance(error, ClaimLost) or not isinstance(error, NotSent)
+        if self._life.rules.on_not_done == "stop" or (isinstance(error, SemelError) and is_ours):
             raise error
         return advice.nothing_happened(error)
 
@@ -212,7 +225,10 @@ class Call:
         except ResultLost:
             return advice.happened_without_result()
         except KeyReused as reused:
-            self._raise_as_change(reused)
+            operation = yield Do(lambda: self._life.guard.read(self._key))
+            if operation is not None:
+                self._ensure_fits(operation)
+            raise reused
         except (Rejected, PreviouslyFailed) as refused:
             return (yield from self._refused(refused))
         except ClaimLost:
@@ -234,8 +250,8 @@ class Call:
     def _give_up(self, not_sent: NotSent) -> Course:
         """The model may ask for it anew; so this intent has to end first, or it would run beside the new one when
         the run is resumed. Both are written together."""
-        operation = yield Do(lambda: self._life.guard.read(not_sent.key or self._key))
-        if (
+        operation = yield Do(lambda: self._life.guard.read(self._key))
+        if (  # none under this key: it is another run's (`once_per`), and that one's to try again
             self._life.rules.on_not_done == "stop"
             or operation is None
             or operation.state is not State.PENDING
@@ -256,7 +272,7 @@ class Call:
         operation = yield Do(lambda: self._life.guard.read(doubt.key or self._key))
         if operation is None or operation.state is not State.UNKNOWN:
             raise doubt
-        content, _ = yield self._record(UNKNOWN, [advice.unknown(tool.name), operation.key])
+        content, _ = yield self._record(UNKNOWN, [advice.unknown(self._call.name), operation.key])
         return content
 
     def _run_what_was_cleared(self, tool: Tool, recorded: Answered) -> Course:
@@ -300,7 +316,8 @@ class Call:
     def _make_earlier(self, tool: Tool, earlier: Operation) -> Make:
         core = self._life.run.core
         run = RunCore(core, earlier.run_id)
-        inner = RunCore(core, self._life.inner_run_id(earlier.step, earlier.call_id))
+        name = inner_run_id(earlier.namespace, earlier.run_id, earlier.step, earlier.call_id)
+        inner = RunCore(core, name)
         return Make(run, tool, values.decode(earlier.arguments), earlier.step, earlier.call_id, inner)
 
     def _shown_to_person(
@@ -314,20 +331,6 @@ class Call:
         if isinstance(doubt, PausedForPerson):
             return PausedForPerson(text, key=doubt.key, fingerprint=doubt.fingerprint, attempt=doubt.attempt)
         return OutcomeUnknown(text, key=doubt.key, retry_after=doubt.retry_after)
-
-    # -------------------------------------------------------------- refused
-
-    def _raise_as_change(self, reused: KeyReused) -> NoReturn:
-        operation = self._life.guard.read(reused.key or self._key)
-        if operation is not None and operation.key == self._key:
-            self._ensure_fits(operation)
-        raise reused
-
-
-def _is_unencodable(error: Exception) -> bool:
-    from semel.errors import Unencodable
-
-    return isinstance(error, Unencodable)
 
 
 def _first_difference(tool: str, then: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -279,8 +279,9 @@ class RunCourse:
     def _answers(self, life: Life, turn: Turn) -> Generator[Step, Any, list[Message]]:
         step = str(self._spent.turns)
         ids = [stable_id(turn, position) for position in range(len(turn.calls))]
+        is_past = not life.log.is_at_end
         calls = [
-            Call(life, call, step=step, call_id=ids[position], name=f"{step}/{position}")
+            Call(life, call, step=step, call_id=ids[position], name=f"{step}/{position}", is_past=is_past)
             for position, call in enumerate(turn.calls)
         ]
         known = [call.known() for call in calls]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from semel import keys, lifecycle, values
 from semel.agent import advice
 from semel.agent.life import core_of
-from semel.agent.log import ANSWER, COPIED, FORKED, HELD, INPUT, TURN, UNKNOWN, RunLog
+from semel.agent.log import ANSWER, COPIED, FORKED, HELD, INPUT, TURN, UNKNOWN, Answered, RunLog
 from semel.agent.names import stable_id
 from semel.agent.record import recorded_turn
 from semel.agent.turns import ToolCall, Turn
@@ -97,32 +97,23 @@ class _Old:
         entries: list[Entry] = []
         for position, call in enumerate(turn.calls):
             step, call_id = str(number), stable_id(turn, position)
-            found = self._content(call, step, call_id, is_followed=is_followed)
-            if found is None:
+            answered = self._answered(call, step, call_id, is_followed=is_followed)
+            if answered is None:
                 return None
-            entries.append((ANSWER, [step, call_id, COPIED, found[0]]))
+            entries.append((ANSWER, [step, call_id, *answered]))
         return entries
 
-    def _content(self, call: ToolCall, step: str, call_id: str, *, is_followed: bool) -> tuple[Any] | None:
+    def _answered(self, call: ToolCall, step: str, call_id: str, *, is_followed: bool) -> Answered | None:
+        """What the model was told is unknown stays so, with the old operation's key: the new run, too, holds back
+        what could repeat it."""
         recorded = self._log.recorded_answer(step, call_id)
-        if recorded is not None and recorded.how in (UNKNOWN, HELD):
-            self._ensure_settled(recorded.answer[1], step)
-            return (recorded.answer[0],)
         if recorded is not None:
-            return (recorded.answer,)
+            return recorded if recorded.how in (UNKNOWN, HELD) else Answered(COPIED, recorded.answer)
         key = keys.idempotency_key(self._agent.guard.namespace, self._run_id, step, call_id)
         operation = self._operations.get(key)
         if operation is not None and operation.state in lifecycle.TERMINAL and operation.reaped_at is None:
-            return (advice.content_of(operation),)
-        return (self._told_by_the_first(call, step, call_id),) if is_followed else None
-
-    def _ensure_settled(self, key: str, step: str) -> None:
-        operation = self._agent.guard.read(key)
-        if operation is not None and operation.state not in lifecycle.TERMINAL:
-            self._refuse(
-                f"cannot be forked: its call of {operation.tool} in turn {step} is still in doubt "
-                f"({operation.state}), and only the old run holds back what would repeat it. Settle it first"
-            )
+            return Answered(COPIED, advice.content_of(operation))
+        return Answered(COPIED, self._told_by_the_first(call, step, call_id)) if is_followed else None
 
     def _told_by_the_first(self, call: ToolCall, step: str, call_id: str) -> Any:
         """A later turn stands in the log, so it was answered; with no record of its own, by the first intent of the

@@ -76,6 +76,11 @@ class RunLog:
         return not self._events
 
     @property
+    def is_at_end(self) -> bool:
+        """Whether everything that is recorded was read."""
+        return self._next >= len(self._spine)
+
+    @property
     def has_ended(self) -> bool:
         """Whether the last word is a turn without calls."""
         if not self._spine or self._spine[-1].kind != TURN:
