@@ -7,6 +7,7 @@ name, and dies.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections import Counter
@@ -67,7 +68,16 @@ def never(name: str) -> bool:
 class Marathon:
     """One process's part of the run. `url` leads to the store, `folder` to the world."""
 
-    def __init__(self, url: str, folder: Path, *, dies: Dies = never, decide: Any = decide_soundly) -> None:
+    def __init__(
+        self,
+        url: str,
+        folder: Path,
+        *,
+        dies: Dies = never,
+        decide: Any = decide_soundly,
+        colour: str = "sync",
+    ) -> None:
+        self._colour = colour
         for name in ("world", "model", "deaths"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         self.ledger = Ledger(folder / "world")
@@ -86,6 +96,8 @@ class Marathon:
         self.agent = Agent(Model(self.asked), self._tools(url), self.guard, checkpoint=self._pass)
 
     def run(self) -> Ended:
+        if self._colour == "async":
+            return asyncio.run(self.agent.run_async(OPENING, run_id=RUN_ID))
         return self.agent.run(OPENING, run_id=RUN_ID)
 
     # -------------------------------------------------------------- dying

@@ -95,8 +95,8 @@ def undisturbed(place):
     return mine, ended
 
 
-def checked(url, folder, undisturbed):
-    mine = Marathon(url, folder)
+def checked(url, folder, undisturbed, **options):
+    mine = Marathon(url, folder, **options)
     try:
         mine.check(mine.run(), undisturbed)
         return mine
@@ -142,8 +142,9 @@ def test_killed_once_anywhere_it_ends_as_if_undisturbed(place, undisturbed):
     first, ended = undisturbed
     for name in a_sample(first.passed, 16 if place.kind == "sqlite" else 5):
         url, folder = place()
-        assert live(die_at, url, folder, name) == -signal.SIGKILL
-        assert checked(url, folder, ended).killed_at() == [name]
+        one, other = CHANCE.sample(["sync", "async"], 2)  # killed in one colour, resumed in the other
+        assert live(functools.partial(die_at, colour=one), url, folder, name) == -signal.SIGKILL
+        assert checked(url, folder, ended, colour=other).killed_at() == [name]
 
 
 def test_killed_anywhere_and_again_while_it_resumes_it_ends_as_if_undisturbed(place, undisturbed):

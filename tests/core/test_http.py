@@ -154,6 +154,56 @@ def test_words_far_into_a_long_answer_are_read_all_the_same():
     assert concluded(400, text="x" * 100_000 + " idempotency key already used") == "in doubt"
 
 
+TURNS_AWAY = rules.HttpRules(name="ours", rejected=frozenset(), turned_away=frozenset({429}))
+
+
+def test_a_429_is_no_proof_unless_the_provider_says_that_it_turns_requests_away_unread():
+    with pytest.raises(StatusInDoubt):
+        check(429)
+    with pytest.raises(semel.NotSent, match="429: slow down"):
+        check(429, TURNS_AWAY, text="slow down")
+    with pytest.raises(StatusInDoubt):
+        check(429, TURNS_AWAY, text="this key was already used")
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(
+    ("said", "pause"),
+    [
+        ("30", timedelta(seconds=30)),
+        (" 0 ", timedelta(0)),
+        (None, None),
+        ("", None),
+        ("-1", None),
+        ("1.5", None),
+        ("\u0663", None),
+        ("9" * 30, None),
+        ("Wed, 21 Oct 2026 07:28:00 GMT", None),
+    ],
+    ids=str,
+)
+def test_how_long_a_provider_asks_to_be_left_alone_goes_with_the_error(status, said, pause):
+    with pytest.raises((semel.NotSent, StatusInDoubt)) as error:
+        check(status, TURNS_AWAY, retry_after=said)
+    assert error.value.retry_after == pause
+
+
+def test_a_refusal_comes_without_advice_to_try_again():
+    with pytest.raises(semel.Rejected) as refused:
+        check(400, retry_after="30")
+    assert not hasattr(refused.value, "retry_after")
+
+
+def test_a_caller_is_told_the_pause_that_the_provider_asked_for(guard, engine):
+    def busy():
+        raise StatusInDoubt("HTTP 429", status=429, retry_after=timedelta(seconds=30))
+
+    tool = register(guard, engine, busy, effect=semel.Idempotent(key_ttl=timedelta(hours=24)))
+    with pytest.raises(semel.OutcomeUnknown) as unknown:
+        call(guard, engine, "run", tool)
+    assert unknown.value.retry_after == timedelta(seconds=30)
+
+
 def test_rules_of_ones_own_are_as_good():
     mine = rules.HttpRules(name="mine", rejected=frozenset({409}), speaks_of_earlier=("once more",))
     assert concluded(409, mine, text="already used") == "refused"

@@ -121,9 +121,8 @@ class Call:
         if recorded.how not in (UNKNOWN, HELD):
             return Answer(recorded.answer)
         content, key = recorded.answer
-        is_ours = recorded.how == UNKNOWN and operation is not None and operation.key == key
-        was_cleared = is_ours and operation is not None and operation.state is State.PENDING
-        return None if was_cleared else Answer(content)
+        is_open = operation is not None and (operation.key, operation.state) == (key, State.PENDING)
+        return None if is_open and recorded.how == UNKNOWN else Answer(content)
 
     def _ensure_may_be_unknown(self) -> None:
         """Of an answered call something is recorded, if only by the first intent of its business event."""

@@ -88,11 +88,13 @@ def not_yet(operation: Operation, why: str, retry_after: timedelta) -> SemelErro
 
 
 def in_doubt(operation: Operation, failure: BaseException) -> OutcomeUnknown:
+    """To be repeated at once, unless the provider asked to be left alone for a while."""
+    asked_for = getattr(failure, "retry_after", None)
     return OutcomeUnknown(
         f"{_name(operation)} may or may not have happened: {describe(failure)}. The record says "
         f"{operation.state}. Repeat the same call: it goes on from the record and causes no second effect.",
         key=operation.key,
-        retry_after=timedelta(0),
+        retry_after=asked_for if isinstance(asked_for, timedelta) else timedelta(0),
     )
 
 
