@@ -470,3 +470,68 @@ def test_an_agent_that_makes_no_sense_is_refused(bureau, wrong):
     mine = bureau()
     with pytest.raises(semel.UsageError):
         mine.agent(Counted(()), **wrong)
+
+
+# ------------------------------------------------------------------ tools that are awaited
+
+
+def test_awaited_tools_of_a_turn_run_at_the_same_time_and_each_once_over_two_lives(tmp_path):
+    sent = []
+
+    async def life(places):
+        guard = semel.open(f"sqlite:///{tmp_path}/agent.db")
+        meeting = asyncio.Barrier(2)
+
+        @guard.tool(effect=semel.Unsafe())
+        async def send(to: str) -> str:
+            await meeting.wait()
+            sent.append(to)
+            return f"sent {to}"
+
+        @guard.tool(effect=semel.Safe())
+        async def look(at: str, *, call: semel.Call) -> str:
+            await asyncio.sleep(0)
+            return f"{at} {len(call.key)}"
+
+        def checkpoint(place, name):
+            if f"{place}@{name}" in places:
+                raise KeyError(name)
+
+        script = [say(pick("send", to="ann"), pick("look", at="it"), pick("send", to="bob"))]
+        agent = Agent(AsyncScriptedModel(script), [send, look], guard, checkpoint=checkpoint)
+        try:
+            return await agent.run_async(OPENING, run_id=RUN_ID)
+        finally:
+            guard.close()
+
+    with pytest.raises(KeyError):
+        asyncio.run(life({"called@1/1"}))
+    assert answers(asyncio.run(life(()))) == ["sent ann", "it 64", "sent bob"]
+    assert sorted(sent) == ["ann", "bob"]
+
+
+def test_a_cancelled_tool_that_may_have_sent_is_in_doubt_and_not_sent_again(tmp_path):
+    sent = []
+
+    async def main():
+        guard = semel.open(f"sqlite:///{tmp_path}/agent.db")
+        began, never = asyncio.Event(), asyncio.Event()
+
+        @guard.tool(effect=semel.Unsafe())
+        async def post(to: str) -> None:
+            sent.append(to)
+            began.set()
+            await never.wait()
+
+        agent = Agent(AsyncScriptedModel([say(pick("post", to="ann"))]), [post], guard)
+        task = asyncio.create_task(agent.run_async(OPENING, run_id=RUN_ID))
+        await began.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(semel.PausedForPerson):
+            await agent.run_async(OPENING, run_id=RUN_ID)
+        guard.close()
+
+    asyncio.run(main())
+    assert sent == ["ann"]

@@ -158,6 +158,21 @@ def test_killed_anywhere_and_again_while_it_resumes_it_ends_as_if_undisturbed(pl
         assert checked(url, folder, ended).killed_at()[0] == one
 
 
+# ------------------------------------------------------------------ several at once, and each of them dies
+
+
+def test_of_several_processes_on_one_run_each_goes_on_where_another_was_killed(place, undisturbed):
+    first, ended = undisturbed
+    url, folder = place()
+    Marathon(url, folder).guard.close()  # the tables are there when they all begin
+    names = CHANCE.sample(first.passed, 4)
+    children = [NURSERY.bear(functools.partial(die_at, url, folder, name)) for name in names]
+    exitcodes = [child.exitcode(PATIENCE_SECONDS) for child in children]
+    mine = checked(url, folder, ended)
+    assert set(exitcodes) <= {0, -signal.SIGKILL}
+    assert len(mine.killed_at()) == exitcodes.count(-signal.SIGKILL) > 0
+
+
 # ------------------------------------------------------------------ the check catches what it is for
 
 

@@ -58,6 +58,8 @@ class ToolSpec:
 
 
 class Model(Protocol):
+    """Whatever can say the next turn: an adapter of a provider, a script, a recording."""
+
     def next_turn(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, on_text: OnText | None = None
     ) -> Turn:
@@ -68,6 +70,8 @@ class Model(Protocol):
 
 
 class AsyncModel(Protocol):
+    """The same, awaited."""
+
     async def next_turn(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, on_text: OnText | None = None
     ) -> Turn:
