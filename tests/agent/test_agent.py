@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
+import signal
 import threading
 from datetime import timedelta
 
@@ -436,6 +438,46 @@ def test_a_cancelled_task_leaves_a_run_that_can_be_resumed_at_once(tmp_path):
     assert answers(ended) == [1]
     assert (len(sent), len(set(sent))) == (2, 1)
     assert ended.model_calls == 1
+
+
+@pytest.mark.parametrize("colour", ["sync"])
+def test_a_signal_while_the_model_is_asked_leaves_a_run_that_can_be_resumed_at_once(bureau):
+    mine = bureau(wait=timedelta(0))
+
+    def interrupted(messages):
+        signal.raise_signal(signal.SIGINT)
+        return TWO[1]
+
+    with pytest.raises(KeyboardInterrupt):
+        mine.run(mine.agent(Counted([TWO[0], interrupted])))
+    assert mine.run(mine.agent(Counted(TWO))).text == "done"
+    assert sorted(mine.sent()) == ["ann", "bob"]
+
+
+@pytest.mark.parametrize("colour", ["sync"])
+def test_a_signal_while_tools_run_lets_them_end_and_be_recorded(bureau):
+    mine, model = bureau(wait=timedelta(0)), Counted(TWO)
+    mine.fail = Meeting(2)
+    mine.lose = lambda call: os.kill(os.getpid(), signal.SIGINT) if call.tool == "send" else None
+    with pytest.raises(KeyboardInterrupt):
+        mine.run(mine.agent(model))
+    assert {operation.state for operation in mine.guard.store.read_run("", RUN_ID)} == {semel.State.COMMITTED}
+    assert answers(mine.run(mine.agent(model))) == ["send ann", "charge bob"]
+    assert sorted(mine.sent()) == ["ann", "bob"]
+    assert len(model.shown) == 2
+
+
+def test_where_several_calls_pause_the_first_is_raised_and_notes_the_others(bureau):
+    mine = bureau()
+
+    def lose(call):
+        raise TimeoutError(f"no answer from {call.arguments['to']}")
+
+    mine.lose = lose
+    with pytest.raises(semel.PausedForPerson, match="no answer from ann") as pause:
+        mine.run(mine.agent(Counted([say(pick("post", to="ann"), pick("post", to="bob"))])))
+    (note,) = pause.value.__notes__
+    assert "no answer from bob" in note
 
 
 # ------------------------------------------------------------------ found before anything is recorded

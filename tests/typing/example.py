@@ -7,7 +7,18 @@ from datetime import timedelta
 from typing import Any, assert_type
 
 import semel
-from semel.agent import Message, OnText, ToolCall, ToolSpec, Turn, run_agent
+from semel.agent import (
+    Agent,
+    Budget,
+    Ended,
+    Message,
+    OnText,
+    ScriptedModel,
+    ToolCall,
+    ToolSpec,
+    Turn,
+    run_agent,
+)
 
 guard = semel.open("sqlite:///agent.db", namespace="billing", lease=timedelta(seconds=30))
 assert_type(guard, semel.Guard)
@@ -91,6 +102,18 @@ class Model:
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, on_text: OnText | None = None
     ) -> Turn:
         return Turn(text="done", calls=(ToolCall(id="1", name="mail", arguments={"to": "ada"}),))
+
+
+async def run_an_agent() -> str:
+    budget = Budget(turns=20, tokens=100_000, time=timedelta(minutes=5))
+    clerk = Agent(ScriptedModel([Turn(text="written")]), [send_email], guard).as_tool(
+        "clerk", "Writes letters."
+    )
+    agent = Agent(Model(), [charge, clerk], guard, budget=budget, on_unknown={"charge": "tell"})
+    assert_type(agent.run("Renew sub_42.", run_id="renewal:sub_42"), Ended)
+    agent.fork("renewal:sub_42", "renewal:sub_42:again", upto=1)
+    ended = await agent.run_async("Renew sub_42.", run_id="renewal:sub_42:again", on_text=print)
+    return ended.text
 
 
 def run_the_agent() -> list[dict[str, Any]]:

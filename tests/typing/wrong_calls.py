@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import semel
-from semel.agent import run_agent
+from semel.agent import Agent, Budget, ScriptedModel, run_agent
 
 guard = semel.open("sqlite:///agent.db", lease=30)  # wrong: a span is a timedelta
 
@@ -55,4 +55,9 @@ async def use_it_async() -> None:
 
 def speak(tools: dict[str, Any]) -> None:
     run_agent(guard, charge, tools, run_id="run", opening="Renew.")  # wrong: a tool is no model
+    Agent(charge, [charge], guard)  # wrong: a tool is no model
+    Agent(ScriptedModel([]), [not_registered], guard)  # wrong: nothing is known of its effect
+    Agent(ScriptedModel([]), [charge], guard, on_unknown="ignore")  # wrong: pause, or tell
+    Agent(ScriptedModel([]), [charge], guard, budget=Budget(time=30))  # wrong: a span is a timedelta
+    Agent(ScriptedModel([]), [charge], guard).run("Renew.")  # wrong: a run is named
     raise semel.PausedForPerson(timedelta(0))  # wrong: a message is text

@@ -59,8 +59,8 @@ class Agent:
         `on_not_done`    what a call means that certainly did not happen and may be tried again. "tell": the model
                          hears it, and that intent has ended. "stop": the error is raised, and a resumed run
                          tries again.
-        `calls_at_once`  how many calls of one turn run at the same time. 1: one after the other, and one that stops
-                         the run keeps those behind it from starting.
+        `calls_at_once`  how many calls of one turn run at the same time; plain tools then run in threads. 1: one
+                         after the other, and one that stops the run keeps those behind it from starting.
         `model_tries`    how often one turn is asked for, where the model's failure says that it can help.
         `wait`           how long to wait for another process that is at work on the run; the guard's own if None.
         """

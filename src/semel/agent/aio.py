@@ -27,6 +27,8 @@ async def drive(course: Course) -> Any:
                 answer, resume = problem, course.throw
     except StopIteration as end:
         return end.value
+    finally:
+        course.close()  # interrupted right here, between two steps, it lets go of its claim all the same
 
 
 async def _carry_out(step: Step) -> Any:

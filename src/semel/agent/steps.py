@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 from semel.agent.turns import AsyncModel, Message, Model, OnText, ToolSpec
 from semel.engine.run import RunCore
 from semel.engine.tool import Tool
+from semel.engine.verdicts import describe
 from semel.errors import PausedForPerson, StoreError
 
 if TYPE_CHECKING:
@@ -83,10 +84,14 @@ _GRAVITY: Final = (Exception, StoreError, PausedForPerson)  # what is raised of 
 
 
 def values_of(ended: Sequence[Ended]) -> list[Any]:
-    """What all returned; if some raised, the gravest of that is raised, the first of several."""
+    """What all returned. If some raised, the gravest of that is raised, the first of several; it notes the others."""
     errors = [end.error for end in ended if isinstance(end, Raised)]
     if errors:
-        raise max(errors, key=_gravity)
+        gravest = max(errors, key=_gravity)
+        for other in errors:
+            if other is not gravest:
+                gravest.add_note(f"Another call of the same turn: {describe(other)}")
+        raise gravest
     return [end.value for end in ended if isinstance(end, Returned)]
 
 

@@ -24,6 +24,8 @@ def drive(course: Course) -> Any:
                 answer, resume = problem, course.throw
     except StopIteration as end:
         return end.value
+    finally:
+        course.close()  # interrupted right here, between two steps, it lets go of its claim all the same
 
 
 def _carry_out(step: Step) -> Any:
