@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 
 import pytest
@@ -10,6 +11,7 @@ from bureau import RUN_ID, Counted, answers, pick, say
 import semel
 from semel import http
 from semel.agent.likeness import Likeness, likeness
+from semel.decide import decide
 
 ANSWER = {"by": "pat", "why": "asked the post office"}
 UNKNOWN = {
@@ -379,3 +381,32 @@ def test_with_a_business_identity_a_reworded_call_under_a_new_id_is_the_first_on
 def test_what_is_not_clearly_different_is_not_different(earlier, later, expected):
     assert likeness(earlier, later) is expected
     assert likeness(later, earlier) is expected
+
+
+def test_an_answer_of_the_first_intent_of_its_event_is_kept_whatever_becomes_of_that_one(bureau):
+    """That one was refused, which does not use the event up: a resumed run must not make the call then."""
+    began, waiting = threading.Event(), threading.Event()
+
+    def watched(operation, *rest, **named):
+        if operation is not None and operation.run_id == "other" and named.get("held_fence") is None:
+            waiting.set()
+        return decide(operation, *rest, **named)
+
+    mine = bureau(decide=watched)
+
+    def renew(customer, *, call):
+        mine.ledger.enter("renew", call.key, to=customer)
+        began.set()
+        assert waiting.wait(20)
+        raise semel.Rejected("declined")
+
+    mine.register("renew", semel.Unsafe(), renew, once_per="customer")
+    agent = mine.agent(Counted([say(pick("renew", customer="ann"))]))
+    other = threading.Thread(target=lambda: mine.run(agent, run_id="other"))
+    other.start()
+    assert began.wait(20)
+    told = mine.run(agent)
+    other.join()
+    assert answers(told) == [no("Rejected: declined")]
+    assert mine.run(agent).transcript == told.transcript
+    assert mine.sent("renew") == ["ann"], "it was made when its run was only told again"

@@ -15,11 +15,11 @@ tells the same. In this order:
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from semel import lifecycle, values
 from semel.agent import advice
+from semel.agent.fits import difference
 from semel.agent.life import Life
 from semel.agent.likeness import Likeness, likeness
 from semel.agent.log import (
@@ -28,6 +28,7 @@ from semel.agent.log import (
     HELD,
     READ,
     REFUSED,
+    SERVED,
     UNKNOWN,
     Answered,
     changed,
@@ -54,7 +55,6 @@ from semel.errors import (
     Unencodable,
     UsageError,
 )
-from semel.keys import fingerprint
 from semel.model import Atomic, Operation, Safe, State
 
 BY: Final = "the agent loop"
@@ -125,7 +125,7 @@ class Call:
         return None if is_open and recorded.how == UNKNOWN else Answer(content)
 
     def _ensure_may_be_unknown(self) -> None:
-        """Of an answered call something is recorded, if only by the first intent of its business event."""
+        """Of an answered call something is recorded: here, or of the first intent of its business event."""
         tool, identity = self._tool, None
         if isinstance(tool, Tool) and self._problem is None:
             identity = tool.business_identity(self._arguments)
@@ -136,29 +136,12 @@ class Call:
             )
 
     def _ensure_fits(self, operation: Operation) -> None:
-        if (difference := self._difference(operation)) is not None:
+        found = difference(operation, self._tool, self._call.name, self._arguments, self._problem)
+        if found is not None:
             raise changed(
-                f"Run {self._life.run_id!r}, turn {self._step}, call {self._call_id!r}: {difference}; the record "
+                f"Run {self._life.run_id!r}, turn {self._step}, call {self._call_id!r}: {found}; the record "
                 f"says {operation.state}"
             )
-
-    def _difference(self, operation: Operation) -> str | None:
-        tool, was = self._tool, f"{operation.tool} was called, which has an effect"
-        if tool is None:
-            return f"{was}, and there is no tool named {self._call.name!r} now"
-        if isinstance(tool, SubAgent):
-            return f"{was}, and {self._call.name} is a sub-agent now"
-        if isinstance(tool.effect, Safe):
-            return f"{was}, and {self._call.name} only reads now"
-        if tool.name != operation.tool:
-            return f"{was}, and {self._call.name} is {tool.name} now"
-        if tool.effect.name != operation.effect:
-            return f"{tool.name} was {operation.effect} then, and is {tool.effect.name} now"
-        if self._problem is not None:
-            return f"{was}, and cannot be called so now ({self._problem})"
-        if fingerprint(tool.name, self._arguments) != operation.fingerprint:
-            return _first_difference(tool.name, values.decode(operation.arguments), self._arguments)
-        return None
 
     # -------------------------------------------------------------- making it
 
@@ -240,11 +223,22 @@ class Call:
             if not isinstance(tool.effect, Atomic):
                 raise
             return (yield self._record(GIVEN_UP, self._told_if_nothing_happened(error)))
-        return advice.as_recorded(value)
+        return (yield from self._served(tool, advice.as_recorded(value)))
 
     def _refused(self, refused: SemelError) -> Course:
         operation = yield Do(lambda: self._life.guard.read(refused.key or self._key))
-        return advice.did_not_happen(str(refused)) if operation is None else advice.content_of(operation)
+        if operation is None:
+            return advice.did_not_happen(str(refused))
+        content = advice.content_of(operation)
+        return content if operation.key == self._key else (yield self._record(SERVED, content))
+
+    def _served(self, tool: Tool, content: Any) -> Course:
+        """Where the first intent of a business event gave the answer (`once_per`), no operation holds it for this
+        one."""
+        if tool.business_identity(self._arguments) is None:
+            return content
+        operation = yield Do(lambda: self._life.guard.read(self._key))
+        return content if operation is not None else (yield self._record(SERVED, content))
 
     def _give_up(self, not_sent: NotSent) -> Course:
         """The model may ask for it anew; so this intent has to end first, or it would run beside the new one when
@@ -330,16 +324,3 @@ class Call:
         if isinstance(doubt, PausedForPerson):
             return PausedForPerson(text, key=doubt.key, fingerprint=doubt.fingerprint, attempt=doubt.attempt)
         return OutcomeUnknown(text, key=doubt.key, retry_after=doubt.retry_after)
-
-
-def _first_difference(tool: str, then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    for name in [*then, *(name for name in now if name not in then)]:
-        if name not in now:
-            return f"{tool} was called with {name}={then[name]!r}, and takes no {name} now"
-        if name not in then:
-            return f"{tool} was called without {name}, and is called with {name}={now[name]!r} now"
-        if values.canonical(then[name]) != values.canonical(now[name]):
-            return (
-                f"{tool} was called with {name}={then[name]!r}, and is called with {name}={now[name]!r} now"
-            )
-    return f"{tool} is called in another way now"

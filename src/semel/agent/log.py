@@ -41,6 +41,7 @@ REFUSED: Final = "refused"  # the call could not be made
 GIVEN_UP: Final = "given up"  # it certainly did not happen; the model may ask for it anew
 UNKNOWN: Final = "unknown"  # it may have happened, and the model was told so
 HELD: Final = "held"  # it repeated one that was in doubt, and was answered by what became of that one
+SERVED: Final = "served"  # the first intent of the same business event gave it
 DELEGATED: Final = "delegated"  # a sub-agent gave it
 COPIED: Final = "copied"  # of a fork: from the run that it was taken from
 

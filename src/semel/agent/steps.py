@@ -84,7 +84,7 @@ _GRAVITY: Final = (Exception, StoreError, PausedForPerson)  # what is raised of 
 
 
 def values_of(ended: Sequence[Ended]) -> list[Any]:
-    """What all returned. If some raised, the gravest of that is raised, the first of several; it notes the others."""
+    """What all returned. If some raised, the gravest (the first of several) is raised; it notes the others."""
     errors = [end.error for end in ended if isinstance(end, Raised)]
     if errors:
         gravest = max(errors, key=_gravity)
