@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
+from semel.cli import amplification, crash
 from semel.lab.model import LEVELS, STEPS, Matrix, ModelKind, ProviderKind, Selection, Window
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -30,6 +31,8 @@ def add_to(commands: Commands) -> None:
     lab = commands.add_parser("lab", help="the crash lab", description="The crash lab.")
     experiments = lab.add_subparsers(title="experiments", metavar="EXPERIMENT", required=True)
     _add_matrix_to(experiments)
+    crash.add_to(experiments)
+    amplification.add_to(experiments)
 
 
 def _add_matrix_to(experiments: Commands) -> None:
