@@ -3,10 +3,34 @@
 from __future__ import annotations
 
 import argparse
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
+HELP: Final = """\
+Four real layers that retry (a model that asks again under a new call id, a step, a tool wrapper, an HTTP client),
+three tries each, and a provider that does what it is asked and then times out: how many requests and effects come
+of one intent, without Semel and with it. Counted by the provider.
+
+Exit status: 0 if each row is what the layers multiply to, and Semel's is one effect, else 1.
+"""
+
 
 def add_to(experiments: Commands) -> None:
-    """See below."""
+    parser = experiments.add_parser(
+        "amplification",
+        help="what stacked retries make of one intent",
+        description=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.set_defaults(call=amplification)
+
+
+def amplification(arguments: argparse.Namespace) -> int:
+    from semel.lab.amplification import lines, run
+
+    found = run()
+    for line in [found.to_json()] if arguments.json else lines(found):
+        print(line)
+    return 0 if found.holds else 1

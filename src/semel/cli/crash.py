@@ -44,11 +44,28 @@ def add_to(experiments: Commands) -> None:
     add("--windows", type=_windows, default=tuple(Window), metavar="W2,W3", help="only at these gaps")
     add("--gap", action="append", default=[], metavar="NAME", help="only this gap, as a report names it")
     add("--env", action="append", default=[], type=_variable, metavar="NAME=VALUE", help=_ENV)
-    add("--provider", choices=[k.value for k in ProviderKind], default=ProviderKind.HONOURS_KEYS.value, help=_KIND)
+    add(
+        "--provider",
+        choices=[k.value for k in ProviderKind],
+        default=ProviderKind.HONOURS_KEYS.value,
+        help=_KIND,
+    )
     add("--effects", metavar="FILE", help="where your tools write a JSON line an effect, in the run's folder")
-    add("--identity", type=_fields, default=(), metavar="FIELD,FIELD", help="what names an effect, besides its tool")
+    add(
+        "--identity",
+        type=_fields,
+        default=(),
+        metavar="FIELD,FIELD",
+        help="what names an effect, besides its tool",
+    )
     add("--resolver", metavar="MODULE:CALLABLE", help="plays the person: is given the PausedForPerson")
-    add("--preload", action="append", default=[], metavar="MODULE", help="import once, to start faster; repeatable")
+    add(
+        "--preload",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="import once, to start faster; repeatable",
+    )
     add("--timeout", type=float, default=30.0, metavar="SECONDS", help="for one process (30)")
     add("--patience", type=float, default=120.0, metavar="SECONDS", help=_PATIENCE)
     add("--out", type=Path, metavar="DIR", help="write report.html and crash.json")
