@@ -10,6 +10,7 @@ asks for it, and nothing beyond Python and pytest at all.
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -80,33 +81,41 @@ class CrashLab:
         `preload`   modules to import once, so that processes start faster.
         `timeout`, `patience`  seconds: for one process, and for one that says itself when it can go on.
         """
+        from semel.errors import UsageError
         from semel.lab.model import ProviderKind
         from semel.lab.own import campaign
         from semel.lab.own.model import Program
         from semel.lab.own.report import GAP, Report
 
-        chosen = self._windows(windows)
-        found = campaign.run(
-            Program(
-                target=_name_of(program),
-                home=self._request.config.invocation_params.dir,
-                environment=dict(env or {}),
-                provider=ProviderKind(provider),
-                effects=effects,
-                identity=(identity,) if isinstance(identity, str) else tuple(identity),
-                resolver=None if resolver is None else _name_of(resolver),
-                preload=tuple(preload),
-                seconds_max=timeout,
-                patience_seconds=patience,
-            ),
-            windows=chosen,
-            only=self._request.config.getoption("--crash-gap"),
-        )
-        test = shlex.quote(self._request.node.nodeid)
-        return Report(campaign=found, again=f"pytest {test} --crash-gap {GAP}")
+        config = self._request.config
+        try:
+            found = campaign.run(
+                Program(
+                    target=_name_of(program),
+                    home=config.invocation_params.dir,
+                    environment=dict(env or {}),
+                    provider=ProviderKind(provider),
+                    effects=effects,
+                    identity=(identity,) if isinstance(identity, str) else tuple(identity),
+                    resolver=None if resolver is None else _name_of(resolver),
+                    preload=tuple(preload),
+                    seconds_max=timeout,
+                    patience_seconds=patience,
+                ),
+                windows=self._windows(windows),
+                only=config.getoption("--crash-gap"),
+            )
+        except (UsageError, ValueError) as problem:
+            pytest.fail(f"crash_lab: {problem}", pytrace=False)  # its text says all; its stack is ours
+        return Report(campaign=found, again=f"pytest {shlex.quote(self._test())} --crash-gap {GAP}")
+
+    def _test(self) -> str:
+        """Its id as seen from where pytest was started, so that it can be typed there again."""
+        node = self._request.node
+        file = os.path.relpath(node.path, self._request.config.invocation_params.dir)
+        return "::".join([file, *str(node.nodeid).split("::")[1:]])
 
     def _windows(self, given: Sequence[str] | None) -> tuple[Any, ...]:
-        from semel.errors import UsageError
         from semel.lab.model import Window
 
         marker = self._request.node.get_closest_marker("crash")
@@ -114,10 +123,7 @@ class CrashLab:
             given = marker.kwargs.get("windows", marker.args[0] if marker.args else None)
         if given is None:
             return tuple(Window)
-        try:
-            return tuple(Window(name) for name in ([given] if isinstance(given, str) else given))
-        except ValueError as wrong:
-            raise UsageError(f"{wrong}. Nothing was started. There are: {', '.join(Window)}.") from None
+        return tuple(Window(name) for name in ([given] if isinstance(given, str) else given))
 
 
 def _name_of(program: str | Callable[..., Any]) -> str:

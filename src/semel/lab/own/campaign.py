@@ -98,6 +98,46 @@ def _chosen(gaps: Sequence[Gap], windows: Sequence[Window], only: Sequence[str])
 # ------------------------------------------------------------------ one run of the program
 
 
+class GivenUp(Exception):
+    """The lab was ended from outside; nothing is to be concluded."""
+
+
+class _Children:
+    """The processes that live now, so that all of them end with the lab."""
+
+    def __init__(self, nursery: Nursery) -> None:
+        self._nursery = nursery
+        self._alive: set[Child] = set()
+        self._lock = threading.Lock()
+        self._ending = threading.Event()
+
+    def live(self, life: Callable[[], None], seconds_max: float) -> int | None:
+        """Its exit status; None if it took too long and was ended."""
+        with self._lock:
+            self._go_on()
+            child = self._nursery.bear(life)
+            self._alive.add(child)
+        exitcode = child.exitcode(seconds_max)
+        with self._lock:
+            self._alive.discard(child)
+            self._go_on()
+        return exitcode
+
+    def wait(self, seconds: float) -> None:
+        self._ending.wait(seconds)
+        self._go_on()
+
+    def end(self) -> None:
+        with self._lock:
+            self._ending.set()
+            for child in self._alive:
+                child.end()
+
+    def _go_on(self) -> None:
+        if self._ending.is_set():
+            raise GivenUp
+
+
 class _Life(NamedTuple):
     """How one process ended. `exitcode` None: it took too long."""
 
@@ -123,7 +163,7 @@ class _Run:
     place: Path
     cell: str
     provider: Provider
-    bear: Callable[[Callable[[], None]], Child]
+    children: _Children
 
     def begin(self) -> None:
         self.folder.mkdir(parents=True)
@@ -162,7 +202,7 @@ class _Run:
             pause=pause,
             is_traced=is_traced,
         )
-        exitcode = self.bear(partial(live, errand)).exitcode(self.program.seconds_max)
+        exitcode = self.children.live(partial(live, errand), self.program.seconds_max)
         return _Life(exitcode, _ended(notes), _said(notes))
 
     def to_the_end(self, *, processes: int = 0, is_traced: bool = False) -> _End:
@@ -183,7 +223,7 @@ class _Run:
                         return _End(f"the resolver did not answer: {answered.said}", False, asks, number)
                 case Later(seconds) if seconds <= patience:
                     patience -= seconds
-                    time.sleep(seconds)  # the program's own word: before that it cannot know more
+                    self.children.wait(seconds)  # the program's own word: before that it cannot know more
                 case Later(seconds):
                     return _End(_out_of_patience(seconds, self.program), False, asks, number)
                 case _:
@@ -235,12 +275,16 @@ class _Lab:
         self._place = place
         self._provider = running
         self._numbers = count(1)
-        self._nursery = _nursery_with(program.preload)
+        self._children = _Children(_nursery_with(program.preload))
 
     def in_turns(self, what: Callable[[Item], Made], items: Sequence[Item]) -> list[Made]:
-        """A few at once."""
+        """A few at once. Whatever ends this ends every child first, so that nobody is waited for."""
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="semel-crash") as pool:
-            return list(pool.map(what, items))
+            try:
+                return list(pool.map(what, items))
+            except BaseException:
+                self._children.end()
+                raise
 
     def crash_free(self, cell: str) -> plan.Seen:
         run = self._begin(cell)
@@ -273,7 +317,7 @@ class _Lab:
         )
 
     def _begin(self, cell: str) -> _Run:
-        run = _Run(self._program, self._place, cell, self._provider, self._nursery.bear)
+        run = _Run(self._program, self._place, cell, self._provider, self._children)
         run.begin()
         return run
 

@@ -85,8 +85,6 @@ def live(errand: Errand) -> None:
         tell_end()
         _close_down()
     except BaseException as error:
-        if isinstance(error, SystemExit) and error.code in (None, 0):
-            return
         traceback.print_exc()
         sys.stderr.flush()
         (errand.notes / ENDED).write_bytes(pickle.dumps(_ended_by(error)))
@@ -140,9 +138,13 @@ def _observer_of(errand: Errand) -> Observer | None:
 
 
 def _call(program: Callable[..., Any], *arguments: Any) -> None:
-    returned = program(*arguments)
-    if inspect.isawaitable(returned):
-        asyncio.run(_awaited(returned))
+    try:
+        returned = program(*arguments)
+        if inspect.isawaitable(returned):
+            asyncio.run(_awaited(returned))
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            raise
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:

@@ -61,7 +61,7 @@ class Report:
         """
         __tracebackhide__ = True
         if not self.holds:
-            raise AssertionError("\n".join(self.lines()))
+            raise AssertionError("\n".join([self.conclusion(), "", *self.lines()[:-2]]))
 
     def conclusion(self) -> str:
         counted = Counter(crash.finding for crash in self.crashes)

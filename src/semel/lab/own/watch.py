@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -35,14 +36,15 @@ WINDOWS: Final = {
 class Passing(NamedTuple):
     """A gap was passed. `passing` counts it, among those of its window and of whoever saw it.
 
-    `key`, `tool`  as far as they are known there.
+    `key`   the operation's, if a guard saw it.
+    `tool`  asks the store for the tool's name, for who wants it: None where it is not known there.
     """
 
     seen_by: SeenBy
     window: Window
     passing: int
     key: str | None
-    tool: str | None
+    tool: Callable[[], str | None]
 
 
 Observer: TypeAlias = Callable[[Passing], None]
@@ -55,7 +57,7 @@ class Tracer:
         self._file = file
 
     def __call__(self, passing: Passing) -> None:
-        line = json.dumps({**passing._asdict(), "at": time.monotonic()})
+        line = json.dumps({**passing._asdict(), "tool": passing.tool(), "at": time.monotonic()})
         with self._file.open("a", encoding="utf-8") as lines:
             lines.write(line + "\n")
 
@@ -97,9 +99,8 @@ class GuardWatch:
                 return
             self._seen.add((window, key))
             self._counts[window] += 1
-            self._observe(
-                Passing(SeenBy.GUARD, window, self._counts[window], key, _tool_of(store, window, key))
-            )
+            tool = partial(_tool_of, store, window, key)
+            self._observe(Passing(SeenBy.GUARD, window, self._counts[window], key, tool))
 
 
 def _tool_of(store: Store, window: Window, key: str) -> str | None:
@@ -146,7 +147,7 @@ class LedgerWatch:
         with self._lock:
             self._tell_after()
             self._opened += 1
-            self._observe(Passing(SeenBy.LEDGER, Window.W2, self._opened, None, None))
+            self._pass(Window.W2, self._opened)
 
     def _on_call(self, frame: Any, event: str, argument: Any) -> None:
         if event in ("c_return", "return"):
@@ -163,12 +164,15 @@ class LedgerWatch:
             self._size = size
             self._grown += 1
             self._is_told = False
-            self._observe(Passing(SeenBy.LEDGER, Window.W3, self._grown, None, None))
+            self._pass(Window.W3, self._grown)
 
     def _tell_after(self) -> None:
         if not self._is_told:
             self._is_told = True
-            self._observe(Passing(SeenBy.LEDGER, Window.W4, self._grown, None, None))
+            self._pass(Window.W4, self._grown)
+
+    def _pass(self, window: Window, passing: int) -> None:
+        self._observe(Passing(SeenBy.LEDGER, window, passing, None, lambda: None))
 
 
 def _size_of(file: str) -> int:
