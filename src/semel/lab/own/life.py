@@ -84,6 +84,7 @@ def live(errand: Errand) -> None:
         _call(callable_of(errand.target), *arguments)
         tell_end()
         _close_down()
+        tell_end()  # of what a thread did that nobody had waited for
     except BaseException as error:
         traceback.print_exc()
         sys.stderr.flush()
@@ -113,7 +114,7 @@ def _settle_in(errand: Errand) -> None:
 
 
 def _watch(errand: Errand) -> Callable[[], None]:
-    """Set up whoever is to see the gaps; what to call when the program has returned."""
+    """Set up whoever is to see the gaps; what to call, once or more, when the program has returned."""
     observe = _observer_of(errand)
     gap = errand.gap
     if gap is not None and gap.seen_by is SeenBy.PROVIDER:
