@@ -26,11 +26,7 @@ def test_the_agent_with_keys_does_everything_once(crash_lab):
 
 
 @pytest.mark.crash(windows=["W2", "W3"])
-def test_the_guarded_agent_does_everything_once(crash_lab):
-    crash_lab.run("guarded_agent:run", **HOW).assert_once()
-
-
-def test_the_guarded_agent_does_everything_once_at_every_window_without_asking_anybody(crash_lab):
+def test_the_guarded_agent_does_everything_once_and_asks_nobody(crash_lab):
     report = crash_lab.run("guarded_agent:run", **HOW)
     report.assert_once()
     assert report.asked == ()
