@@ -156,6 +156,26 @@ def guarded() -> None:
             run.call(mail, to="somebody")
 
 
+def guarded_in_a_store_that_all_runs_share() -> None:
+    _guarded_at(os.environ["STORE"], namespace=os.environ["SEMEL_LAB_CELL"])
+
+
+def guarded_in_a_store_that_all_runs_share_under_one_name() -> None:
+    """The broken twin: the second run finds the first one's records, and replays them."""
+    _guarded_at(os.environ["STORE"], namespace="")
+
+
+def _guarded_at(store: str, *, namespace: str) -> None:
+    with semel.open(store, namespace=namespace) as guard:
+
+        @guard.tool(effect=semel.Idempotent(key_ttl=timedelta(hours=24)))
+        def charge(amount: int, *, call: semel.Call) -> str:
+            return post("charge", key=call.key, amount=amount)
+
+        with guard.run("renewal") as run:
+            run.call(charge, amount=1)
+
+
 def guarded_and_forgets_its_store() -> None:
     """The broken twin of `guarded`: a store that the next process does not find."""
     with semel.open(":memory:") as guard:

@@ -123,7 +123,19 @@ def test_each_call_of_a_tool_has_gaps_of_its_own():
     }
 
 
+def test_a_store_elsewhere_is_kept_apart_by_the_name_of_the_run_also_between_campaigns(tmp_path):
+    env = {"STORE": f"sqlite:///{tmp_path}/shared.db"}
+    for _ in range(2):
+        assert crash("guarded_in_a_store_that_all_runs_share", env=env, windows=(W3,)).holds
+
+
 # ------------------------------------------------------------------ where there is nothing to judge
+
+
+def test_a_store_that_runs_share_under_one_name_is_no_measure_and_is_refused(tmp_path):
+    env = {"STORE": f"sqlite:///{tmp_path}/shared.db"}
+    with pytest.raises(UsageError, match=r"did not do the same|no effect that the lab could see"):
+        crash("guarded_in_a_store_that_all_runs_share_under_one_name", env=env, windows=(W3,))
 
 
 def test_a_gap_that_is_not_reached_again_is_no_pass():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Final, TypeAlias
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -23,14 +24,22 @@ def add_to(experiments: Commands) -> None:
         description=HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write report.html and amplification.json")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(call=amplification)
 
 
 def amplification(arguments: argparse.Namespace) -> int:
-    from semel.lab.amplification import lines, run
+    from semel.lab.amplification import run
+    from semel.lab.amplification_report import lines, to_html, to_json
 
+    out: Path | None = arguments.out
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
     found = run()
-    for line in [found.to_json()] if arguments.json else lines(found):
+    for line in [to_json(found)] if arguments.json else lines(found):
         print(line)
+    if out is not None:
+        (out / "report.html").write_text(to_html(found), encoding="utf-8")
+        (out / "amplification.json").write_text(to_json(found) + "\n", encoding="utf-8")
     return 0 if found.holds else 1

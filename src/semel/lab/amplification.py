@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -120,21 +120,6 @@ class Amplification:
     @property
     def holds(self) -> bool:
         return all(row.is_as_said for row in self.rows)
-
-    def to_json(self) -> str:
-        rows = [
-            {
-                "guard": "semel" if row.setting.key_from is None else "none",
-                "key_from": row.setting.key_from,
-                "provider": row.setting.provider,
-                "client_retries": row.setting.client_tries > 1,
-                **{name: value for name, value in asdict(row).items() if name != "setting"},
-                "expected_effects": row.setting.effects,
-            }
-            for row in self.rows
-        ]
-        told = {"tries": TRIES, "layers": list(Layer), "rows": rows, "holds": self.holds}
-        return json.dumps({**told, "seconds": round(self.seconds, 3)}, indent=2)
 
 
 SETTINGS: Final = (
@@ -297,56 +282,3 @@ def _settled(running: Provider, cell: str, sent: int) -> dict[str, Any]:
         if len(record["arrivals"]) >= sent or time.monotonic() > ends_at:
             return record
         time.sleep(TIME_LIMIT_SECONDS)
-
-
-# ------------------------------------------------------------------ in a terminal
-
-
-def lines(found: Amplification) -> list[str]:
-    said = [
-        f"One intent; four layers that retry, {TRIES} tries each: {', '.join(Layer)}.",
-        "The provider does what it is asked, and never answers.",
-        "",
-        f"{'':<44} {'provider':<13} {'requests':>8} {'lookups':>8} {'effects':>8}",
-    ]
-    for row in found.rows:
-        counted = f"{row.requests:>8} {row.lookups:>8} {row.effects:>8}"
-        said.append(f"{_title(row.setting):<44} {row.setting.provider:<13} {counted}{_remark(row)}")
-    return [*said, "", _conclusion(found)]
-
-
-def _title(setting: Setting) -> str:
-    if setting.key_from is KeyFrom.NOBODY:
-        return "without Semel, no key"
-    if setting.key_from is not None:
-        return f"without Semel, a key per {setting.key_from}"
-    hidden = "" if setting.client_tries == 1 else ", HTTP client retries too"
-    return f"Semel{hidden}{'' if setting.once_per else ', no once_per'}"
-
-
-def _remark(row: Row) -> str:
-    setting = row.setting
-    if not row.is_as_said:
-        return f"  expected {setting.effects} effects"
-    said = ["a person is asked"] if row.asked_a_person else []
-    if setting.key_from is None and setting.once_per is None:
-        said.append("each call id is an intent: declare once_per")
-    elif setting.key_from is None and row.effects > 1:
-        said.append("a retry below the guard: switch it off")
-    return "  " + "; ".join(said) if said else ""
-
-
-def _is_as_documented(setting: Setting) -> bool:
-    """Semel, with nothing that retries below it and the business event declared."""
-    return setting.key_from is None and setting.client_tries == 1 and setting.once_per is not None
-
-
-def _conclusion(found: Amplification) -> str:
-    bare = [row for row in found.rows if row.setting.key_from is KeyFrom.NOBODY]
-    guarded = [row for row in found.rows if _is_as_documented(row.setting)]
-    if not found.holds:
-        return "Does not hold: a row is not as it should be."
-    return (
-        f"Measured: {bare[0].requests} requests and {bare[0].effects} effects of one intent without Semel; "
-        f"{max(row.effects for row in guarded)} effect with it."
-    )

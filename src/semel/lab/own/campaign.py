@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import secrets
 import signal
 import tempfile
 import threading
@@ -53,7 +54,7 @@ def run(
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="semel-crash-") as place, provider.running() as running:
         lab = _Lab(program, Path(place), running)
-        first, second = lab.in_turns(lab.crash_free, ("crash-free-1", "crash-free-2"))
+        first, second = lab.in_turns(lab.crash_free, ("without-1", "without-2"))
         baseline = plan.baseline_of(first, second, program.identity)
         gaps = _chosen(plan.gaps_of(first, second), windows, only)
         on_plan(gaps)
@@ -275,6 +276,7 @@ class _Lab:
         self._place = place
         self._provider = running
         self._numbers = count(1)
+        self._token = secrets.token_hex(4)  # two campaigns may share a database
         self._children = _Children(_nursery_with(program.preload))
 
     def in_turns(self, what: Callable[[Item], Made], items: Sequence[Item]) -> list[Made]:
@@ -317,7 +319,8 @@ class _Lab:
         )
 
     def _begin(self, cell: str) -> _Run:
-        run = _Run(self._program, self._place, cell, self._provider, self._children)
+        name = f"{self._token}-{cell}"
+        run = _Run(self._program, self._place, name, self._provider, self._children)
         run.begin()
         return run
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -152,7 +153,7 @@ class Report:
                 ("provider", program.provider),
             ),
             notes=tuple(f"Without a crash: {shortened(name)}" for name in self.campaign.effects.elements()),
-            command=self.again.replace(f" --gap {GAP}", ""),
+            command=re.sub(r" --\S*gap \{gap\}$", "", self.again),
         )
         return heat_map.render(content)
 
