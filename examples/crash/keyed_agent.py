@@ -27,14 +27,14 @@ agent = Agent(FunctionModel(think))
 
 
 @agent.tool
-def charge(ctx: RunContext[None], customer: str, period: str, amount_cents: int) -> str:
+def charge(ctx: RunContext[object], customer: str, period: str, amount_cents: int) -> str:
     """Charge the customer for one period."""
     fields = {"customer": customer, "period": period, "amount_cents": amount_cents}
     return post("/charges", fields, ctx.tool_call_id)
 
 
 @agent.tool
-def send_email(ctx: RunContext[None], to: str, subject: str, body: str) -> str:
+def send_email(ctx: RunContext[object], to: str, subject: str, body: str) -> str:
     """Send an e-mail to the customer."""
     return post("/mails", {"to": to, "subject": subject, "body": body}, ctx.tool_call_id)
 

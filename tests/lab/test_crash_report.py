@@ -73,9 +73,16 @@ def test_a_program_that_only_asked_holds_and_says_how_often():
     report = report_of(*CRASHES[:5])
     report.assert_once()
     assert report.conclusion() == (
-        "Holds: 5 real processes killed, and every effect happened once; 1 of them asked a person."
+        "Holds: 5 real processes killed; nothing happened twice, nothing is lost; 1 runs stopped for a person."
     )
     assert [gap.name for gap in report.asked] == ["charge#1@W3/provider"]
+
+
+def test_a_person_who_was_asked_and_answered_is_told_apart_from_one_who_was_not():
+    answered = crash("charge", W3, SeenBy.GUARD, Finding.OK, asks=1)
+    assert report_of(answered).conclusion() == (
+        "Holds: 1 real processes killed, and every effect happened once; a person was asked in 1 runs."
+    )
 
 
 @pytest.mark.parametrize("finding", [f for f in Finding if f > Finding.ASKED])

@@ -56,9 +56,9 @@ class Report:
         return tuple(crash.gap for crash in self.crashes if crash.asks)
 
     def assert_once(self) -> None:
-        """Raise AssertionError, with all there is to know, unless every effect happened once after every kill.
+        """Raise AssertionError, with all there is to know, if anything happened twice, never, or got stuck.
 
-        A program that stops for a person passes: see `asked`.
+        A run that stops for a person passes, although it has not come to its end: see `asked`.
         """
         __tracebackhide__ = True
         if not self.holds:
@@ -72,7 +72,10 @@ class Report:
         killed = sum(crash.killed_by_signal is not None for crash in self.crashes)
         if bad:
             return f"Does not hold. {killed} real processes killed; {'; '.join(bad)}."
-        asked = f"; {len(self.asked)} of them asked a person" if self.asked else ""
+        if counted[Finding.ASKED]:
+            stopped = f"{counted[Finding.ASKED]} runs stopped for a person"
+            return f"Holds: {killed} real processes killed; nothing happened twice, nothing is lost; {stopped}."
+        asked = f"; a person was asked in {len(self.asked)} runs" if self.asked else ""
         return f"Holds: {killed} real processes killed, and every effect happened once{asked}."
 
     def lines(self) -> list[str]:
