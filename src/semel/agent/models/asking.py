@@ -1,0 +1,154 @@
+"""Asking a model once: one request, one whole turn or an error. The sync and the async way, whatever the wire."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any, Final, Protocol
+
+from semel.agent.models.failures import failed, told_as_failures
+from semel.agent.models.transcript import with_whole_text
+from semel.agent.turns import Message, OnText, ToolSpec, Turn
+from semel.errors import UsageError
+
+
+class Assembly(Protocol):
+    """A streamed answer, piece by piece."""
+
+    def add(self, event: Mapping[str, Any]) -> str:
+        """Take one event, and return the piece of text that it brought."""
+
+    def reply(self) -> dict[str, Any]:
+        """The answer as it would have come in one piece. Raises `ModelFailed` if its end was not seen."""
+
+
+class Wire(Protocol):
+    """A provider's form of requests and answers: plain values, no SDK."""
+
+    @property
+    def always_streams(self) -> bool: ...
+
+    def request(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> dict[str, Any]:
+        """What the SDK's `create` is given."""
+
+    def streaming(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The same request, for an answer that comes in pieces."""
+
+    def assembly(self) -> Assembly: ...
+
+    def turn(self, reply: Mapping[str, Any]) -> Turn:
+        """Raises `ModelFailed` if the model was cut off."""
+
+
+def ask(
+    create: Callable[..., Any],
+    wire: Wire,
+    messages: Sequence[Message],
+    tools: Sequence[ToolSpec],
+    on_text: OnText | None,
+) -> Turn:
+    request = wire.request(messages, tools)
+    if on_text is None and not wire.always_streams:
+        with told_as_failures():
+            reply = create(**request)
+        return wire.turn(with_whole_text(_plain(reply)))
+    assembly = wire.assembly()
+    with told_as_failures():
+        stream = create(**wire.streaming(request))
+    with stream:
+        for event in _events(stream):
+            _take(assembly, event, on_text)
+    return wire.turn(with_whole_text(assembly.reply()))
+
+
+async def ask_async(
+    create: Callable[..., Any],
+    wire: Wire,
+    messages: Sequence[Message],
+    tools: Sequence[ToolSpec],
+    on_text: OnText | None,
+) -> Turn:
+    request = wire.request(messages, tools)
+    if on_text is None and not wire.always_streams:
+        with told_as_failures():
+            reply = await create(**request)
+        return wire.turn(with_whole_text(_plain(reply)))
+    assembly = wire.assembly()
+    with told_as_failures():
+        stream = await create(**wire.streaming(request))
+    async with stream:
+        async for event in _events_async(stream):
+            _take(assembly, event, on_text)
+    return wire.turn(with_whole_text(assembly.reply()))
+
+
+def _events(stream: Any) -> Iterator[dict[str, Any]]:
+    """What the listener raises while it is told of an event does not pass through here, and stays what it is."""
+    with told_as_failures():
+        for event in stream:
+            yield _plain(event)
+
+
+async def _events_async(stream: Any) -> AsyncIterator[dict[str, Any]]:
+    with told_as_failures():
+        async for event in stream:
+            yield _plain(event)
+
+
+def _take(assembly: Assembly, event: dict[str, Any], on_text: OnText | None) -> None:
+    piece = assembly.add(event)
+    if piece and on_text is not None:
+        on_text(piece)
+
+
+def _plain(answer: Any) -> dict[str, Any]:
+    """As it came over the wire: unknown fields kept, absent ones absent."""
+    if not hasattr(answer, "to_dict"):
+        raise failed(
+            f"What answered is no model: it sent {str(answer)[:100]!r}",
+            retryable=False,
+            remedy="Look at the client's base URL.",
+        )
+    plain: dict[str, Any] = answer.to_dict(mode="json", warnings=False)
+    return plain
+
+
+# ------------------------------------------------------------------ the SDK's client
+
+_COLOURS: Final = {True: "AsyncAPIClient", False: "SyncAPIClient"}
+
+
+def client_without_retries(given: Any, package: str, kind: str) -> Any:
+    """The client given, or a new one, with the SDK's own retries off: they would multiply with the agent's.
+
+    `kind`: the SDK's class, whose colour the given client must have (it may be another class, for another cloud).
+    Raises `UsageError`.
+    """
+    sdk = _imported(package)
+    if given is None:
+        return getattr(sdk, kind)(max_retries=0)
+    bases = [base.__name__ for base in type(given).__mro__]
+    if _COLOURS[kind.startswith("Async")] not in bases:
+        raise UsageError(
+            f"client={type(given).__name__} is not {package}.{kind} or a client like it. Nothing was sent."
+        )
+    return given.with_options(max_retries=0)
+
+
+def _imported(package: str) -> Any:
+    try:
+        return import_module(package)
+    except ImportError as problem:
+        raise UsageError(
+            f"This model needs the {package} SDK, which cannot be imported ({problem}). Nothing was sent. "
+            f"Run: pip install 'semel[{package}]'"
+        ) from problem
+
+
+def require_free(parameters: Mapping[str, Any], reserved: Sequence[str]) -> None:
+    """Raise `UsageError` if extra parameters would replace what the adapter itself has to say."""
+    taken = [name for name in reserved if name in parameters]
+    if taken:
+        raise UsageError(
+            f"parameters={{{taken[0]!r}: …}}: the model says this itself. Nothing was sent. Leave it out."
+        )
