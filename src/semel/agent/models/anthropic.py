@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from semel.agent.models.anthropic_messages import MessagesWire
-from semel.agent.models.asking import ask, ask_async, client_without_retries, require_free
+from semel.agent.models.asking import ask, ask_async, client_without_retries, require_usable
 from semel.agent.turns import Message, OnText, ToolSpec, Turn
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ class AnthropicModel:
         parameters: Mapping[str, Any] = NOTHING,
         client: anthropic.Anthropic | None = None,
     ) -> None:
-        require_free(parameters, RESERVED)
         self._wire = MessagesWire(model=model, max_tokens=max_tokens, system=system, parameters=parameters)
-        self._client = client_without_retries(client, "anthropic", "Anthropic")
+        self._create = client_without_retries(client, "anthropic", "Anthropic").messages.create
+        require_usable(parameters, self._create, RESERVED)
 
     def next_turn(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, on_text: OnText | None = None
     ) -> Turn:
-        return ask(self._client.messages.create, self._wire, messages, tools, on_text)
+        return ask(self._create, self._wire, messages, tools, on_text)
 
 
 class AsyncAnthropicModel:
@@ -60,11 +60,11 @@ class AsyncAnthropicModel:
         parameters: Mapping[str, Any] = NOTHING,
         client: anthropic.AsyncAnthropic | None = None,
     ) -> None:
-        require_free(parameters, RESERVED)
         self._wire = MessagesWire(model=model, max_tokens=max_tokens, system=system, parameters=parameters)
-        self._client = client_without_retries(client, "anthropic", "AsyncAnthropic")
+        self._create = client_without_retries(client, "anthropic", "AsyncAnthropic").messages.create
+        require_usable(parameters, self._create, RESERVED)
 
     async def next_turn(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, on_text: OnText | None = None
     ) -> Turn:
-        return await ask_async(self._client.messages.create, self._wire, messages, tools, on_text)
+        return await ask_async(self._create, self._wire, messages, tools, on_text)

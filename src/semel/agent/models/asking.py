@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final, Protocol
@@ -145,10 +146,19 @@ def _imported(package: str) -> Any:
         ) from problem
 
 
-def require_free(parameters: Mapping[str, Any], reserved: Sequence[str]) -> None:
-    """Raise `UsageError` if extra parameters would replace what the adapter itself has to say."""
-    taken = [name for name in reserved if name in parameters]
-    if taken:
-        raise UsageError(
-            f"parameters={{{taken[0]!r}: …}}: the model says this itself. Nothing was sent. Leave it out."
-        )
+def require_usable(
+    parameters: Mapping[str, Any], create: Callable[..., Any], reserved: Sequence[str]
+) -> None:
+    """Raise `UsageError` for an extra parameter that the SDK does not take, or that the model says itself."""
+    taken = inspect.signature(create).parameters
+    for name in parameters:
+        if name in reserved:
+            raise _unusable(name, "the model says this itself; leave it out")
+        if name not in taken:
+            raise _unusable(
+                name, "the SDK takes no such parameter; what it does not know goes into extra_body"
+            )
+
+
+def _unusable(name: str, why: str) -> UsageError:
+    return UsageError(f"parameters={{{name!r}: …}}: {why}. Nothing was sent.")

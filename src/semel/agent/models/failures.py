@@ -102,12 +102,16 @@ def _failure_of(error: Exception) -> ModelFailed | None:
         return not_whole(f"what came is no JSON ({error})")
     roots = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
     if roots & TRANSPORTS:
-        return not_whole(f"the connection broke ({_excerpt(error)})")
+        return _broken(error)
     if not roots & SDKS:
         return None
     if any(kind.__name__ == "APIConnectionError" for kind in type(error).__mro__):
-        return failed(f"The model could not be reached: {_excerpt(error)}", retryable=True)
+        return _broken(error.__cause__ or error)
     return _failure_by_answer(error)
+
+
+def _broken(error: BaseException) -> ModelFailed:
+    return failed(f"The connection to the model failed: {_excerpt(error)}", retryable=True)
 
 
 def _failure_by_answer(error: Exception) -> ModelFailed:
@@ -167,5 +171,5 @@ def _number(text: str | None) -> float | None:
     return number if math.isfinite(number) and number >= 0 else None
 
 
-def _excerpt(error: Exception) -> str:
+def _excerpt(error: BaseException) -> str:
     return str(error)[:EXCERPT_CHARACTERS] or type(error).__name__

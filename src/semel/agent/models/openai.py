@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from semel.agent.models.asking import ask, ask_async, client_without_retries, require_free
+from semel.agent.models.asking import ask, ask_async, client_without_retries, require_usable
 from semel.agent.models.openai_chat import ChatWire
 from semel.agent.models.openai_responses import ResponsesWire
 from semel.agent.turns import Message, OnText, ToolSpec, Turn
@@ -43,14 +43,14 @@ class OpenAIModel:
         parameters: Mapping[str, Any] = NOTHING,
         client: openai.OpenAI | None = None,
     ) -> None:
-        require_free(parameters, RESERVED_IN_CHAT)
         self._wire = ChatWire(model=model, max_tokens=max_tokens, system=system, parameters=parameters)
-        self._client = client_without_retries(client, "openai", "OpenAI")
+        self._create = client_without_retries(client, "openai", "OpenAI").chat.completions.create
+        require_usable(parameters, self._create, RESERVED_IN_CHAT)
 
     def next_turn(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, on_text: OnText | None = None
     ) -> Turn:
-        return ask(self._client.chat.completions.create, self._wire, messages, tools, on_text)
+        return ask(self._create, self._wire, messages, tools, on_text)
 
 
 class AsyncOpenAIModel:
@@ -65,14 +65,14 @@ class AsyncOpenAIModel:
         parameters: Mapping[str, Any] = NOTHING,
         client: openai.AsyncOpenAI | None = None,
     ) -> None:
-        require_free(parameters, RESERVED_IN_CHAT)
         self._wire = ChatWire(model=model, max_tokens=max_tokens, system=system, parameters=parameters)
-        self._client = client_without_retries(client, "openai", "AsyncOpenAI")
+        self._create = client_without_retries(client, "openai", "AsyncOpenAI").chat.completions.create
+        require_usable(parameters, self._create, RESERVED_IN_CHAT)
 
     async def next_turn(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, on_text: OnText | None = None
     ) -> Turn:
-        return await ask_async(self._client.chat.completions.create, self._wire, messages, tools, on_text)
+        return await ask_async(self._create, self._wire, messages, tools, on_text)
 
 
 class OpenAIResponsesModel:
@@ -90,14 +90,14 @@ class OpenAIResponsesModel:
         parameters: Mapping[str, Any] = NOTHING,
         client: openai.OpenAI | None = None,
     ) -> None:
-        require_free(parameters, RESERVED_IN_RESPONSES)
         self._wire = ResponsesWire(model=model, max_tokens=max_tokens, system=system, parameters=parameters)
-        self._client = client_without_retries(client, "openai", "OpenAI")
+        self._create = client_without_retries(client, "openai", "OpenAI").responses.create
+        require_usable(parameters, self._create, RESERVED_IN_RESPONSES)
 
     def next_turn(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, on_text: OnText | None = None
     ) -> Turn:
-        return ask(self._client.responses.create, self._wire, messages, tools, on_text)
+        return ask(self._create, self._wire, messages, tools, on_text)
 
 
 class AsyncOpenAIResponsesModel:
@@ -112,11 +112,11 @@ class AsyncOpenAIResponsesModel:
         parameters: Mapping[str, Any] = NOTHING,
         client: openai.AsyncOpenAI | None = None,
     ) -> None:
-        require_free(parameters, RESERVED_IN_RESPONSES)
         self._wire = ResponsesWire(model=model, max_tokens=max_tokens, system=system, parameters=parameters)
-        self._client = client_without_retries(client, "openai", "AsyncOpenAI")
+        self._create = client_without_retries(client, "openai", "AsyncOpenAI").responses.create
+        require_usable(parameters, self._create, RESERVED_IN_RESPONSES)
 
     async def next_turn(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, on_text: OnText | None = None
     ) -> Turn:
-        return await ask_async(self._client.responses.create, self._wire, messages, tools, on_text)
+        return await ask_async(self._create, self._wire, messages, tools, on_text)
