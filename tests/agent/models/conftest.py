@@ -32,13 +32,13 @@ def colour(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def make(server: ModelServer) -> Iterator[Callable[..., Face]]:
-    """Models that talk to the server. `strict`: the SDK checks every answer against its own types."""
+    """Models that talk to the server."""
     with ExitStack() as stack:
 
-        def made(dialect: Dialect, colour: str = "sync", *, strict: bool = True, **options: Any) -> Face:
+        def made(dialect: Dialect, colour: str = "sync", **options: Any) -> Face:
             runner = stack.enter_context(asyncio.Runner()) if colour == "async" else None
             # The SDK's default of two retries stays on: that one request arrives is the model's doing.
-            client = dialect.client(colour, server.url, _strict_response_validation=strict)
+            client = dialect.client(colour, server.url)
             model = dialect.classes[colour]("scripted", client=client, **{**dialect.required, **options})
             face = Face(model, client, runner)
             stack.callback(face.close)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import anthropic
 import openai
+import openai.types.responses
 from model_server import Answer, unpaired
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from semel.agent.models.anthropic import AnthropicModel, AsyncAnthropicModel
 from semel.agent.models.openai import (
@@ -47,6 +50,28 @@ def sse(event: Mapping[str, Any], *, named: bool) -> bytes:
     return f"{head}data: {json.dumps(event)}\n\n".encode()
 
 
+@functools.cache
+def shape(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def misshapen(kind: Any, values: Iterable[Any]) -> str | None:
+    """What one of the SDK's own types says against one of these."""
+    for value in values:
+        try:
+            shape(kind).dump_python(
+                shape(kind).validate_python(value)
+            )  # lists in it are only checked when read
+        except (ValidationError, PydanticSerializationError) as problem:
+            return f"{value!r} is not of the SDK's form: {problem}"
+    return None
+
+
+def parsed(event: bytes) -> dict[str, Any]:
+    """The opposite of `sse`."""
+    return json.loads(event.decode().partition("data: ")[2])
+
+
 class Dialect:
     """`name` is what a test is told, `path` where the server listens, `package` the SDK."""
 
@@ -55,43 +80,42 @@ class Dialect:
     package: str
     classes: ClassVar[Mapping[str, Any]]  # by colour
     clients: ClassVar[Mapping[str, Any]]
+    transports: ClassVar[Mapping[str, Any]]
     base = ""
     required: ClassVar[Mapping[str, Any]] = {}
     cut_off: str  # the word for too many tokens
 
     def body(self, say: Say) -> dict[str, Any]:
-        raise NotImplementedError
+        raise AssertionError(f"{self.name} was asked for an answer in one piece")
 
     def stream(self, say: Say) -> list[bytes]:
         raise NotImplementedError
 
     def problem(self, body: Mapping[str, Any]) -> str | None:
+        """What the provider would not take: a form that is not the SDK's, calls and results that do not pair."""
+        raise NotImplementedError
+
+    def typed(self, say: Say) -> list[tuple[Any, dict[str, Any]]]:
+        """Whatever it answers, each with the SDK's own type for it."""
         raise NotImplementedError
 
     def answer(self, say: Say) -> Any:
         """As a body or as a stream, as it is asked for."""
-        return lambda wants_stream: (
-            Answer(events=self.stream(say)) if wants_stream else Answer(body=self.body(say))
-        )
+        return lambda streamed: Answer(events=self.stream(say)) if streamed else Answer(body=self.body(say))
 
-    def client(self, colour: str, url: str, **options: Any) -> Any:
-        return self.clients[colour](api_key="none", base_url=url + self.base, **options)
+    def client(self, colour: str, url: str) -> Any:
+        """The SDK's own, less the certificates, which take longer to read than a test takes to run."""
+        transport = self.transports[colour](verify=False, trust_env=False)
+        return self.clients[colour](api_key="none", base_url=url + self.base, http_client=transport)
 
 
 class Messages(Dialect):
     name, path, package = "anthropic-messages", "/v1/messages", "anthropic"
     classes: ClassVar = {"sync": AnthropicModel, "async": AsyncAnthropicModel}
     clients: ClassVar = {"sync": anthropic.Anthropic, "async": anthropic.AsyncAnthropic}
+    transports: ClassVar = {"sync": anthropic.DefaultHttpxClient, "async": anthropic.DefaultAsyncHttpxClient}
     required: ClassVar = {"max_tokens": 1000}
     cut_off = "max_tokens"
-
-    def body(self, say: Say) -> dict[str, Any]:
-        text = [{"type": "text", "text": say.text}] if say.text else []
-        calls = [
-            {"type": "tool_use", "id": call_id, "name": name, "input": json.loads(arguments or "{}")}
-            for call_id, name, arguments in say.calls
-        ]
-        return self._shell(say) | {"content": [*say.reasoning, *text, *calls], "stop_reason": self._end(say)}
 
     def stream(self, say: Say) -> list[bytes]:
         events: list[dict[str, Any]] = [{"type": "message_start", "message": self._shell(say)}]
@@ -148,13 +172,21 @@ class Messages(Dialect):
         deltas.append({"type": "signature_delta", "signature": block["signature"]})
         return block | {"thinking": "", "signature": ""}, deltas
 
+    def typed(self, say: Say) -> list[tuple[Any, dict[str, Any]]]:
+        events = [
+            event for event in map(parsed, self.stream(say)) if event["type"] != "ping"
+        ]  # the SDK drops it
+        return [(anthropic.types.RawMessageStreamEvent, event) for event in events]
+
     def problem(self, body: Mapping[str, Any]) -> str | None:
         calls: list[str] = []
         results: list[str] = []
+        blocks: list[dict[str, Any]] = []
         for message in body["messages"]:
             if not message["content"]:
                 return "a message is empty"
             for block in message["content"] if isinstance(message["content"], list) else ():
+                blocks.append(block)
                 if block["type"] == "text" and not block["text"]:
                     return "a text is empty"
                 if block["type"] == "tool_use":
@@ -163,13 +195,18 @@ class Messages(Dialect):
                         return "an input is no object"
                 if block["type"] == "tool_result":
                     results.append(block["tool_use_id"])
-        return unpaired(calls, results)
+        return (
+            misshapen(anthropic.types.ContentBlockParam, blocks)
+            or misshapen(anthropic.types.ToolParam, body.get("tools", ()))
+            or unpaired(calls, results)
+        )
 
 
 class Chat(Dialect):
     name, path, package = "openai-chat", "/v1/chat/completions", "openai"
     classes: ClassVar = {"sync": OpenAIModel, "async": AsyncOpenAIModel}
     clients: ClassVar = {"sync": openai.OpenAI, "async": openai.AsyncOpenAI}
+    transports: ClassVar = {"sync": openai.DefaultHttpxClient, "async": openai.DefaultAsyncHttpxClient}
     base = "/v1"
     cut_off = "length"
 
@@ -216,6 +253,11 @@ class Chat(Dialect):
     def _end(self, say: Say) -> str:
         return say.end or ("tool_calls" if say.calls else "stop")
 
+    def typed(self, say: Say) -> list[tuple[Any, dict[str, Any]]]:
+        *chunks, _ = self.stream(say)
+        streamed = [(openai.types.chat.ChatCompletionChunk, parsed(chunk)) for chunk in chunks]
+        return [(openai.types.chat.ChatCompletion, self.body(say)), *streamed]
+
     def problem(self, body: Mapping[str, Any]) -> str | None:
         calls: list[str] = []
         results: list[str] = []
@@ -226,13 +268,18 @@ class Chat(Dialect):
                     return "arguments are no JSON object"
             if message["role"] == "tool":
                 results.append(message["tool_call_id"])
-        return unpaired(calls, results)
+        return (
+            misshapen(openai.types.chat.ChatCompletionMessageParam, body["messages"])
+            or misshapen(openai.types.chat.ChatCompletionFunctionToolParam, body.get("tools", ()))
+            or unpaired(calls, results)
+        )
 
 
 class Responses(Dialect):
     name, path, package = "openai-responses", "/v1/responses", "openai"
     classes: ClassVar = {"sync": OpenAIResponsesModel, "async": AsyncOpenAIResponsesModel}
     clients: ClassVar = {"sync": openai.OpenAI, "async": openai.AsyncOpenAI}
+    transports: ClassVar = {"sync": openai.DefaultHttpxClient, "async": openai.DefaultAsyncHttpxClient}
     base = "/v1"
     cut_off = "max_output_tokens"
 
@@ -288,6 +335,11 @@ class Responses(Dialect):
         numbers = itertools.count()
         return [sse(event | {"sequence_number": next(numbers)}, named=True) for event in events]
 
+    def typed(self, say: Say) -> list[tuple[Any, dict[str, Any]]]:
+        events = map(parsed, self.stream(say))
+        streamed = [(openai.types.responses.ResponseStreamEvent, event) for event in events]
+        return [(openai.types.responses.Response, self.body(say)), *streamed]
+
     def problem(self, body: Mapping[str, Any]) -> str | None:
         calls: list[str] = []
         results: list[str] = []
@@ -298,7 +350,11 @@ class Responses(Dialect):
                     return "arguments are no JSON object"
             if item.get("type") == "function_call_output":
                 results.append(item["call_id"])
-        return unpaired(calls, results)
+        return (
+            misshapen(openai.types.responses.ResponseInputItemParam, body["input"])
+            or misshapen(openai.types.responses.FunctionToolParam, body.get("tools", ()))
+            or unpaired(calls, results)
+        )
 
 
 def is_object(text: str) -> bool:
@@ -320,7 +376,7 @@ class Face:
         self._runner = runner
 
     def next_turn(self, messages: Any, tools: Any = (), *, on_text: Any = None) -> Any:
-        ask = partial(self.model.next_turn, messages, tools, on_text=on_text)
+        ask = functools.partial(self.model.next_turn, messages, tools, on_text=on_text)
         return ask() if self._runner is None else self._runner.run(ask())
 
     def close(self) -> None:

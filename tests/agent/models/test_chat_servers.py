@@ -80,7 +80,7 @@ NEARLY = {
 @pytest.mark.parametrize("ends", ["tool_calls", "stop"])
 @pytest.mark.parametrize(("chunks", "calls"), NEARLY.values(), ids=NEARLY)
 def test_no_call_of_a_nearly_compatible_server_is_lost_or_made_up(make, server, chunks, calls, ends):
-    model = make(Chat(), strict=False)
+    model = make(Chat())
     server.will_answer(Answer(events=[*chunks, Chat().chunk({}, end=ends)]))
     turn = model.next_turn([ASKED], [CHARGE], on_text=[].append)
     assert turn.calls == tuple(
@@ -104,7 +104,7 @@ def test_a_refusal_is_what_the_model_said(make, server):
 
 
 def test_content_in_parts_is_text(make, server):
-    model = make(Chat(), strict=False)
+    model = make(Chat())
     body = Chat().body(Say())
     body["choices"][0]["message"]["content"] = [{"type": "thinking"}, {"type": "text", "text": "Yes."}]
     server.will_answer(Answer(body=body))

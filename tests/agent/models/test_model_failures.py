@@ -87,7 +87,7 @@ def test_a_date_is_read_off_a_real_answer(make, server):
 def test_a_page_instead_of_an_answer_points_to_the_address(make, server, colour):
     for dialect in (Chat(), Responses()):
         server.will_answer(Answer(body="<html>Welcome to nginx</html>"))
-        failure = failing(make(dialect, colour, strict=False), retryable=False, status=None)
+        failure = failing(make(dialect, colour), retryable=False, status=None)
         assert "base URL" in str(failure)
 
 
@@ -211,12 +211,8 @@ def test_an_error_in_the_middle_of_a_stream_says_by_its_kind_whether_to_ask_agai
 
 @STREAMED
 def test_a_call_that_was_cut_off_by_the_limit_of_tokens_is_not_made(model, server, dialect, streamed):
-    cut = Say(
-        text="Charging.", calls=[("c1", "charge", '{"to": "an' if streamed else "{}")], end=dialect.cut_off
-    )
-    server.will_answer(
-        dialect.answer(cut) if dialect.name != "anthropic-messages" else Answer(events=dialect.stream(cut))
-    )
+    cut = Say(text="Charging.", calls=[("c1", "charge", '{"to": "an')], end=dialect.cut_off)
+    server.will_answer(dialect.answer(cut))
     failure = failing(model, streamed, retryable=False, status=None)
     assert "give the model more" in str(failure)
 
@@ -245,7 +241,7 @@ def test_text_that_was_cut_off_by_the_limit_of_tokens_is_no_turn_either(model, s
 )
 def test_a_turn_that_did_not_end_of_itself_is_not_used(make, server, colour, dialect, end, streamed):
     server.will_answer(dialect.answer(Say(text="Half a", end=end)))
-    failing(make(dialect, colour, strict=False), streamed, status=None)
+    failing(make(dialect, colour), streamed, status=None)
 
 
 def test_an_answer_that_does_not_say_why_it_ended_is_not_used(make, server):
@@ -255,7 +251,7 @@ def test_an_answer_that_does_not_say_why_it_ended_is_not_used(make, server):
     no_choice = Chat().body(Say()) | {"choices": []}
     for dialect, body in ((Chat(), no_end), (Chat(), no_choice), (Responses(), queued)):
         server.will_answer(Answer(body=body))
-        failing(make(dialect, strict=False), retryable=True)
+        failing(make(dialect), retryable=True)
 
 
 # ------------------------------------------------------------------ whoever listens

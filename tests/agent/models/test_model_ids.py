@@ -58,7 +58,7 @@ def test_an_id_once_sent_is_sent_the_same_way_ever_after(make, server, dialect):
 
 
 def test_an_id_that_the_server_leaves_out_altogether_is_an_empty_one(make, server, dialect, colour):
-    model = make(dialect, colour, strict=False)
+    model = make(dialect, colour)
     server.will_answer(dialect.answer(Say(calls=[call(None, "ann")])), dialect.answer(Say(text="Done.")))
     turn = model.next_turn([ASKED], [CHARGE])
     assert [call.id for call in turn.calls] == [""]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
 from datetime import date
 
 import pytest
-from dialects import Chat, Messages, Responses, Say
+from dialects import Chat, Messages, Responses, Say, misshapen
 from model_server import Answer
 from words import ASKED, CHARGE, REASONING, THINKING, after, call, listening, results_in, said
 
@@ -272,3 +273,39 @@ def test_a_missing_sdk_is_missed_politely(dialect, colour, monkeypatch):
     monkeypatch.setitem(sys.modules, dialect.package, None)
     with pytest.raises(UsageError, match=rf"pip install 'semel\[{dialect.package}\]'"):
         dialect.classes[colour]("scripted", **dialect.required)
+
+
+# ------------------------------------------------------------------ the tests' own checkers
+
+
+SAYINGS = {
+    "nothing": Say(),
+    "text": Say(text="Yes."),
+    "calls": Say(calls=[call("c1", "ann"), call("c2", "bob")]),
+    "both": Say(text="Charging.", calls=[call("c1", "ann")]),
+}
+
+
+@pytest.mark.parametrize("say", SAYINGS.values(), ids=SAYINGS)
+def test_the_servers_answers_are_of_the_sdks_form(dialect, say):
+    assert [misshapen(kind, [value]) for kind, value in dialect.typed(say)] == [None] * len(
+        dialect.typed(say)
+    )
+
+
+def test_reasoning_as_the_server_says_it_is_of_the_sdks_form():
+    for dialect, blocks in ((Messages(), THINKING), (Responses(), (REASONING,))):
+        typed = dialect.typed(Say(text="Yes.", reasoning=blocks))
+        assert [misshapen(kind, [value]) for kind, value in typed] == [None] * len(typed)
+
+
+def test_an_answer_that_is_not_of_the_sdks_form_is_caught(dialect):
+    """The broken twin: a kind that the SDK does not know, in each answer."""
+    for kind, value in dialect.typed(SAYINGS["both"]):
+        assert misshapen(kind, [value | {"type": "no such type", "object": "no such object"}])
+
+
+def test_a_request_that_is_not_of_the_sdks_form_is_caught(make, server, dialect):
+    """The broken twin of the requests: a description that is no text."""
+    with pytest.raises(ModelFailed, match=r"is not of the SDK's form"):
+        make(dialect).next_turn([ASKED], [dataclasses.replace(CHARGE, description=7)])
