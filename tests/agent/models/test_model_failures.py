@@ -48,9 +48,10 @@ def test_the_status_says_whether_asking_again_can_help(model, server, status, st
     ("body", "headers"),
     [
         ({"error": {"type": "insufficient_quota", "code": "insufficient_quota", "message": "pay"}}, {}),
+        ({"type": "error", "error": {"type": "billing_error", "message": "pay"}}, {}),
         ({"error": {"type": "rate_limit_error", "message": "no"}}, {"x-should-retry": "false"}),
     ],
-    ids=["the quota is used up", "the server says so"],
+    ids=["the quota is used up", "the bill is not paid", "the server says so"],
 )
 def test_a_429_that_will_not_pass_is_not_retryable(model, server, body, headers):
     server.will_answer(Answer(status=429, body=body, headers=headers))
@@ -252,6 +253,27 @@ def test_an_answer_that_does_not_say_why_it_ended_is_not_used(make, server):
     for dialect, body in ((Chat(), no_end), (Chat(), no_choice), (Responses(), queued)):
         server.will_answer(Answer(body=body))
         failing(make(dialect), retryable=True)
+
+
+def misformed():
+    """Answers that are JSON and of no provider's form, by dialect."""
+    stop = sse({"type": "message_stop"}, named=True)
+    lost = {"type": "content_block_delta", "index": 5, "delta": {"type": "text_delta", "text": "x"}}
+    yield Messages(), Answer(events=[sse(lost, named=True), stop])
+    yield Messages(), Answer(events=[sse({"type": "message_start"}, named=True), stop])
+    for choices in ([None], ["yes"], [{"finish_reason": "stop", "message": "yes"}]):
+        yield Chat(), Answer(body=Chat().body(Say()) | {"choices": choices})
+    yield Chat(), Answer(body=Chat().body(Say(text="Yes.", reasoning=({"tool_calls": ["charge"]},))))
+    yield Responses(), Answer(body=Responses().body(Say()) | {"output": ["yes"]})
+    yield Responses(), Answer(body=Responses().body(Say()) | {"output": [{"type": "message", "content": 7}]})
+
+
+@pytest.mark.parametrize(("dialect", "answer"), list(misformed()))
+def test_an_answer_of_another_form_is_a_failure_of_the_model_and_not_of_the_program(
+    make, server, colour, dialect, answer
+):
+    server.will_answer(answer)
+    failing(make(dialect, colour), retryable=True, status=None)
 
 
 # ------------------------------------------------------------------ whoever listens

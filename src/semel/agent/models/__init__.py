@@ -1,1 +1,1 @@
-"""Models behind the agent loop's protocol, one file an SDK. It is imported when a model is made."""
+"""Models behind the agent loop's protocol. An SDK is imported when its model is made, not before."""

@@ -38,7 +38,9 @@ class AnthropicModel:
         parameters: Mapping[str, Any] = NOTHING,
         client: anthropic.Anthropic | None = None,
     ) -> None:
-        self._wire = MessagesWire(model=model, max_tokens=max_tokens, system=system, parameters=parameters)
+        self._wire = MessagesWire(
+            model=model, max_tokens=max_tokens, system=system, parameters=dict(parameters)
+        )
         self._create = client_without_retries(client, "anthropic", "Anthropic").messages.create
         require_usable(parameters, self._create, RESERVED)
 
@@ -60,7 +62,9 @@ class AsyncAnthropicModel:
         parameters: Mapping[str, Any] = NOTHING,
         client: anthropic.AsyncAnthropic | None = None,
     ) -> None:
-        self._wire = MessagesWire(model=model, max_tokens=max_tokens, system=system, parameters=parameters)
+        self._wire = MessagesWire(
+            model=model, max_tokens=max_tokens, system=system, parameters=dict(parameters)
+        )
         self._create = client_without_retries(client, "anthropic", "AsyncAnthropic").messages.create
         require_usable(parameters, self._create, RESERVED)
 

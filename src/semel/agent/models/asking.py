@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import aclosing, closing
 from importlib import import_module
 from typing import Any, Final, Protocol
 
-from semel.agent.models.failures import failed, told_as_failures
+from semel.agent.models.failures import failed, read_as_answer, told_as_failures
 from semel.agent.models.transcript import with_whole_text
 from semel.agent.turns import Message, OnText, ToolSpec, Turn
 from semel.errors import UsageError
@@ -52,14 +53,14 @@ def ask(
     if on_text is None and not wire.always_streams:
         with told_as_failures():
             reply = create(**request)
-        return wire.turn(with_whole_text(_plain(reply)))
+        return _turn(wire, _plain(reply))
     assembly = wire.assembly()
     with told_as_failures():
         stream = create(**wire.streaming(request))
-    with stream:
-        for event in _events(stream):
+    with stream, closing(_events(stream)) as events:
+        for event in events:
             _take(assembly, event, on_text)
-    return wire.turn(with_whole_text(assembly.reply()))
+    return _turn(wire, assembly.reply())
 
 
 async def ask_async(
@@ -73,33 +74,39 @@ async def ask_async(
     if on_text is None and not wire.always_streams:
         with told_as_failures():
             reply = await create(**request)
-        return wire.turn(with_whole_text(_plain(reply)))
+        return _turn(wire, _plain(reply))
     assembly = wire.assembly()
     with told_as_failures():
         stream = await create(**wire.streaming(request))
-    async with stream:
-        async for event in _events_async(stream):
+    async with stream, aclosing(_events_async(stream)) as events:
+        async for event in events:
             _take(assembly, event, on_text)
-    return wire.turn(with_whole_text(assembly.reply()))
+    return _turn(wire, assembly.reply())
 
 
-def _events(stream: Any) -> Iterator[dict[str, Any]]:
+def _events(stream: Any) -> Generator[dict[str, Any], None, None]:
     """What the listener raises while it is told of an event does not pass through here, and stays what it is."""
     with told_as_failures():
         for event in stream:
             yield _plain(event)
 
 
-async def _events_async(stream: Any) -> AsyncIterator[dict[str, Any]]:
+async def _events_async(stream: Any) -> AsyncGenerator[dict[str, Any], None]:
     with told_as_failures():
         async for event in stream:
             yield _plain(event)
 
 
 def _take(assembly: Assembly, event: dict[str, Any], on_text: OnText | None) -> None:
-    piece = assembly.add(event)
+    with read_as_answer():
+        piece = assembly.add(event)
     if piece and on_text is not None:
         on_text(piece)
+
+
+def _turn(wire: Wire, reply: dict[str, Any]) -> Turn:
+    with read_as_answer():
+        return wire.turn(with_whole_text(reply))
 
 
 def _plain(answer: Any) -> dict[str, Any]:

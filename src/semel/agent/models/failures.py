@@ -18,13 +18,12 @@ from semel.errors import SemelError
 REFUSED_BUT_NOT_FOR_GOOD: Final = frozenset({408, 409, 425, 429})  # besides every 5xx
 SERVER_ERRORS: Final = 500
 
-PERMANENT: Final = frozenset(  # what an error's `type` or `code` says where the status says less
+USED_UP: Final = frozenset({"billing_error", "insufficient_quota"})  # told by a 429 that no waiting cures
+PERMANENT: Final = USED_UP | frozenset(  # what an error's `type` or `code` says where no status says more
     {
         "authentication_error",
-        "billing_error",
         "content_filter",
         "context_length_exceeded",
-        "insufficient_quota",
         "invalid_api_key",
         "invalid_prompt",
         "invalid_request_error",
@@ -97,6 +96,15 @@ def told_as_failures() -> Iterator[None]:
         raise failure from error
 
 
+@contextmanager
+def read_as_answer() -> Iterator[None]:
+    """Turn what reading an answer of another form than the provider's raises into `ModelFailed`."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise not_whole(f"it has another form than it should ({error!r:.{EXCERPT_CHARACTERS}})") from error
+
+
 def _failure_of(error: Exception) -> ModelFailed | None:
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
         return not_whole(f"what came is no JSON ({error})")
@@ -129,10 +137,11 @@ def _failure_by_answer(error: Exception) -> ModelFailed:
 
 
 def _is_retryable(status: int | None, error: Exception, headers: Mapping[str, str]) -> bool:
-    if _words(getattr(error, "body", None)) & PERMANENT or headers.get("x-should-retry") == "false":
+    words = _words(getattr(error, "body", None))
+    if status is None:  # an answer that had begun and then broke off; an error without a body was never sent
+        return hasattr(error, "body") and not words & PERMANENT
+    if words & USED_UP or headers.get("x-should-retry") == "false":
         return False
-    if status is None:
-        return hasattr(error, "body")  # an answer that had begun and then broke off; else nothing was sent
     return status in REFUSED_BUT_NOT_FOR_GOOD or status >= SERVER_ERRORS
 
 

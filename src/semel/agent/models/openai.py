@@ -43,7 +43,7 @@ class OpenAIModel:
         parameters: Mapping[str, Any] = NOTHING,
         client: openai.OpenAI | None = None,
     ) -> None:
-        self._wire = ChatWire(model=model, max_tokens=max_tokens, system=system, parameters=parameters)
+        self._wire = ChatWire(model=model, max_tokens=max_tokens, system=system, parameters=dict(parameters))
         self._create = client_without_retries(client, "openai", "OpenAI").chat.completions.create
         require_usable(parameters, self._create, RESERVED_IN_CHAT)
 
@@ -65,7 +65,7 @@ class AsyncOpenAIModel:
         parameters: Mapping[str, Any] = NOTHING,
         client: openai.AsyncOpenAI | None = None,
     ) -> None:
-        self._wire = ChatWire(model=model, max_tokens=max_tokens, system=system, parameters=parameters)
+        self._wire = ChatWire(model=model, max_tokens=max_tokens, system=system, parameters=dict(parameters))
         self._create = client_without_retries(client, "openai", "AsyncOpenAI").chat.completions.create
         require_usable(parameters, self._create, RESERVED_IN_CHAT)
 
@@ -90,7 +90,9 @@ class OpenAIResponsesModel:
         parameters: Mapping[str, Any] = NOTHING,
         client: openai.OpenAI | None = None,
     ) -> None:
-        self._wire = ResponsesWire(model=model, max_tokens=max_tokens, system=system, parameters=parameters)
+        self._wire = ResponsesWire(
+            model=model, max_tokens=max_tokens, system=system, parameters=dict(parameters)
+        )
         self._create = client_without_retries(client, "openai", "OpenAI").responses.create
         require_usable(parameters, self._create, RESERVED_IN_RESPONSES)
 
@@ -112,7 +114,9 @@ class AsyncOpenAIResponsesModel:
         parameters: Mapping[str, Any] = NOTHING,
         client: openai.AsyncOpenAI | None = None,
     ) -> None:
-        self._wire = ResponsesWire(model=model, max_tokens=max_tokens, system=system, parameters=parameters)
+        self._wire = ResponsesWire(
+            model=model, max_tokens=max_tokens, system=system, parameters=dict(parameters)
+        )
         self._create = client_without_retries(client, "openai", "AsyncOpenAI").responses.create
         require_usable(parameters, self._create, RESERVED_IN_RESPONSES)
 
