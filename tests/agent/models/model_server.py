@@ -24,6 +24,7 @@ class Answer:
     """One answer: a body, or the events of a stream.
 
     `drop`: the connection breaks once all this was sent; otherwise the answer ends as HTTP wants it.
+    `hold`: nothing is sent before the server stops.
     """
 
     status: int = 200
@@ -31,6 +32,7 @@ class Answer:
     body: Any = None
     events: Sequence[bytes] | None = None
     drop: bool = False
+    hold: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class ModelServer:
         self.judges: dict[str, Judge] = {}
         self._answers: deque[Callable[[bool], Answer]] = deque()
         self._lock = threading.Lock()
+        self._stopped = threading.Event()
         self._http = _Http(("127.0.0.1", 0), self._handler())
 
     @property
@@ -84,6 +87,7 @@ class ModelServer:
 
     def stop_listening(self) -> None:
         """Whoever connects from now on is refused."""
+        self._stopped.set()
         self._http.shutdown()
         self._http.server_close()
 
@@ -109,6 +113,8 @@ class ModelServer:
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 answer = server.answer(Request(self.path, dict(self.headers), body))
+                if answer.hold:
+                    server._stopped.wait()
                 if answer.events is None:
                     self._say(answer)
                 else:

@@ -44,6 +44,16 @@ def test_the_status_says_whether_asking_again_can_help(model, server, status, st
     assert len(server.requests) == 1, "the SDK's own retries would multiply with the agent's"
 
 
+def test_retries_of_the_sdks_own_would_be_seen(make, server, dialect, colour, monkeypatch):
+    """The broken twin: a model that leaves the client as it was given."""
+    kind = dialect.clients[colour]
+    monkeypatch.setattr(kind, "with_options", lambda client, **options: client)
+    at_once = Answer(status=429, body={}, headers={"retry-after-ms": "1"})
+    server.will_answer(at_once, at_once, at_once)
+    failing(make(dialect, colour), status=429)
+    assert len(server.requests) == 3
+
+
 @pytest.mark.parametrize(
     ("body", "headers"),
     [
@@ -99,6 +109,15 @@ def test_a_server_that_is_not_there_may_come_back(make, server, model):
     server.stop_listening()
     failing(model, retryable=True, status=None)
     assert server.requests == []
+
+
+@STREAMED
+def test_an_answer_that_does_not_come_in_time_may_come_another_time(make, server, dialect, colour, streamed):
+    server.will_answer(Answer(hold=True))
+    model = make(dialect, colour, parameters={"timeout": 0.05})
+    failure = failing(model, streamed, retryable=True, status=None)
+    assert type(failure.__cause__).__name__ == "APITimeoutError"
+    assert len(server.requests) == 1
 
 
 def test_an_answer_that_breaks_off_is_not_used(make, server, colour):

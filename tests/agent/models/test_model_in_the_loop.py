@@ -76,9 +76,9 @@ def test_a_run_takes_effect_once_and_its_resumption_asks_nobody(
 
 def test_a_run_whose_model_fails_in_between_goes_on_from_there(make, server, dialect, colour, office):
     first = office()
-    busy = Answer(status=529, body={"error": {"type": "overloaded_error", "message": "busy"}})
-    server.will_answer(dialect.answer(Say(calls=calls("ann"))), busy, dialect.answer(Say(text="Done.")))
-    with pytest.raises(ModelFailed, match="busy"):
+    unpaid = Answer(status=402, body={"error": {"type": "billing_error", "message": "no credit left"}})
+    server.will_answer(dialect.answer(Say(calls=calls("ann"))), unpaid, dialect.answer(Say(text="Done.")))
+    with pytest.raises(ModelFailed, match="no credit left"):
         first.run(make(dialect, colour))
     second = office()
     assert second.run(make(dialect, colour))[-1]["text"] == "Done."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from datetime import date
@@ -260,6 +261,15 @@ def test_a_client_is_made_from_the_environment_where_none_is_given(dialect, serv
         model.next_turn([ASKED], [])
     assert len(server.requests) == 1, "its own retries are off"
     assert "from the environment" in str(server.requests[0].headers)
+
+
+def test_missing_credentials_are_the_programs_fault(dialect, monkeypatch):
+    for name in list(os.environ):
+        if name.startswith(dialect.package.upper() + "_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", "/nonexistent")  # some SDKs look for a profile there
+    with pytest.raises(UsageError, match=r"Missing credentials|authentication"):
+        dialect.classes["sync"]("scripted", **dialect.required).next_turn([ASKED], [])
 
 
 @pytest.mark.parametrize("room", ["anthropic", "openai"])

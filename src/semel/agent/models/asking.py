@@ -8,7 +8,7 @@ from contextlib import aclosing, closing
 from importlib import import_module
 from typing import Any, Final, Protocol
 
-from semel.agent.models.failures import failed, read_as_answer, told_as_failures
+from semel.agent.models.failures import failed, read_as_answer, sending, told_as_failures
 from semel.agent.models.transcript import with_whole_text
 from semel.agent.turns import Message, OnText, ToolSpec, Turn
 from semel.errors import UsageError
@@ -51,11 +51,11 @@ def ask(
 ) -> Turn:
     request = wire.request(messages, tools)
     if on_text is None and not wire.always_streams:
-        with told_as_failures():
+        with sending():
             reply = create(**request)
         return _turn(wire, _plain(reply))
     assembly = wire.assembly()
-    with told_as_failures():
+    with sending():
         stream = create(**wire.streaming(request))
     with stream, closing(_events(stream)) as events:
         for event in events:
@@ -72,11 +72,11 @@ async def ask_async(
 ) -> Turn:
     request = wire.request(messages, tools)
     if on_text is None and not wire.always_streams:
-        with told_as_failures():
+        with sending():
             reply = await create(**request)
         return _turn(wire, _plain(reply))
     assembly = wire.assembly()
-    with told_as_failures():
+    with sending():
         stream = await create(**wire.streaming(request))
     async with stream, aclosing(_events_async(stream)) as events:
         async for event in events:
@@ -134,13 +134,22 @@ def client_without_retries(given: Any, package: str, kind: str) -> Any:
     """
     sdk = _imported(package)
     if given is None:
-        return getattr(sdk, kind)(max_retries=0)
+        return _made(getattr(sdk, kind))
     bases = [base.__name__ for base in type(given).__mro__]
     if _COLOURS[kind.startswith("Async")] not in bases:
         raise UsageError(
             f"client={type(given).__name__} is not {package}.{kind} or a client like it. Nothing was sent."
         )
     return given.with_options(max_retries=0)
+
+
+def _made(kind: Callable[..., Any]) -> Any:
+    try:
+        return kind(max_retries=0)
+    except Exception as problem:
+        raise UsageError(
+            f"No client could be made from the environment: {problem} Nothing was sent."
+        ) from problem
 
 
 def _imported(package: str) -> Any:

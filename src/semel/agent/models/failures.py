@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-from semel.errors import SemelError
+from semel.errors import SemelError, UsageError
 
 REFUSED_BUT_NOT_FOR_GOOD: Final = frozenset({408, 409, 425, 429})  # besides every 5xx
 SERVER_ERRORS: Final = 500
@@ -94,6 +94,16 @@ def told_as_failures() -> Iterator[None]:
         if failure is None:
             raise
         raise failure from error
+
+
+@contextmanager
+def sending() -> Iterator[None]:
+    """As `told_as_failures`; what the SDK itself finds wrong with a request, credentials say, is a `UsageError`."""
+    try:
+        with told_as_failures():
+            yield
+    except TypeError as problem:
+        raise UsageError(f"The SDK did not take the request: {_excerpt(problem)}") from problem
 
 
 @contextmanager
