@@ -268,8 +268,15 @@ def test_missing_credentials_are_the_programs_fault(dialect, monkeypatch):
         if name.startswith(dialect.package.upper() + "_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", "/nonexistent")  # some SDKs look for a profile there
-    with pytest.raises(UsageError, match=r"Missing credentials|authentication"):
+    with pytest.raises(UsageError, match=r"api_key|authentication"):
         dialect.classes["sync"]("scripted", **dialect.required).next_turn([ASKED], [])
+
+
+@pytest.mark.parametrize("content", ["\ud83d", [{"type": "text", "text": object()}]], ids=["half", "no JSON"])
+def test_what_the_user_said_and_no_transport_carries_is_the_programs_fault(model, server, content):
+    with pytest.raises(UsageError, match=r"did not take the request"):
+        model.next_turn([{"role": "user", "content": content}])
+    assert server.requests == []
 
 
 @pytest.mark.parametrize("room", ["anthropic", "openai"])

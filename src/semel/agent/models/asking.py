@@ -148,7 +148,7 @@ def _made(kind: Callable[..., Any]) -> Any:
         return kind(max_retries=0)
     except Exception as problem:
         raise UsageError(
-            f"No client could be made from the environment: {problem} Nothing was sent."
+            f"No client could be made from the environment ({problem}). Nothing was sent."
         ) from problem
 
 

@@ -102,7 +102,7 @@ def sending() -> Iterator[None]:
     try:
         with told_as_failures():
             yield
-    except TypeError as problem:
+    except (TypeError, ValueError) as problem:
         raise UsageError(f"The SDK did not take the request: {_excerpt(problem)}") from problem
 
 
