@@ -80,6 +80,7 @@ def _figures(matrix: Matrix) -> list[tuple[str, str]]:
         ("times a person was asked", str(sum(cell.asks for cell in matrix.cells))),
         ("seconds", f"{matrix.seconds:.1f}"),
         ("seed", str(matrix.seed)),
+        ("store", matrix.store),
     ]
 
 

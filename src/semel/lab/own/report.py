@@ -74,7 +74,9 @@ class Report:
             return f"Does not hold. {killed} real processes killed; {'; '.join(bad)}."
         if counted[Finding.ASKED]:
             stopped = f"{counted[Finding.ASKED]} runs stopped for a person"
-            return f"Holds: {killed} real processes killed; nothing happened twice, nothing is lost; {stopped}."
+            return (
+                f"Holds: {killed} real processes killed; nothing happened twice, nothing is lost; {stopped}."
+            )
         asked = f"; a person was asked in {len(self.asked)} runs" if self.asked else ""
         return f"Holds: {killed} real processes killed, and every effect happened once{asked}."
 
