@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -264,6 +265,21 @@ def atomic() -> None:
             customers = run.call(granted)
     lines = [json.dumps({"tool": "grant", "customer": customer}) + "\n" for customer in customers]
     LEDGER.write_text("".join(lines))
+
+
+async def calls_two_tools_side_by_side() -> None:
+    with semel.open("sqlite:///agent.db") as guard:
+
+        @guard.tool(effect=semel.Idempotent(key_ttl=timedelta(hours=24)))
+        def charge(amount: int, *, call: semel.Call) -> str:
+            return post("charge", key=call.key, amount=amount)
+
+        @guard.tool(effect=semel.Idempotent(key_ttl=timedelta(hours=24)))
+        def mail(to: str, *, call: semel.Call) -> str:
+            return post("mail", key=call.key, to=to)
+
+        async with guard.run("renewal") as run:
+            await asyncio.gather(run.call(charge, amount=1), run.call(mail, to="somebody"))
 
 
 def calls_one_tool_thrice() -> None:

@@ -123,6 +123,14 @@ def test_each_call_of_a_tool_has_gaps_of_its_own():
     }
 
 
+def test_calls_side_by_side_are_told_apart_by_their_keys():
+    found = crash("calls_two_tools_side_by_side")
+    at_guard = {crash.gap.name: crash for crash in found.crashes if crash.gap.seen_by is SeenBy.GUARD}
+    assert set(at_guard) == {f"{tool}#1@{window}/guard" for tool in ("charge", "mail") for window in Window}
+    assert len({crash.gap.key for crash in at_guard.values()}) == 2
+    assert found.holds, findings(found)
+
+
 def test_a_store_elsewhere_is_kept_apart_by_the_name_of_the_run_also_between_campaigns(tmp_path):
     env = {"STORE": f"sqlite:///{tmp_path}/shared.db"}
     for _ in range(2):
