@@ -74,6 +74,12 @@ def waits_for_ever() -> None:
     threading.Event().wait()
 
 
+def says_that_it_lives_and_waits_for_ever() -> None:
+    with open(os.environ["FIFO"], "wb", buffering=0) as fifo:
+        fifo.write(b"alive")
+        threading.Event().wait()
+
+
 def words_it_differently_each_time() -> None:
     post("mail", key="the mail", to="somebody", body=str(random.random()))
 

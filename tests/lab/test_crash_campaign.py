@@ -12,7 +12,7 @@ import pytest
 
 from semel.errors import UsageError
 from semel.lab.model import ProviderKind, Window
-from semel.lab.own import campaign
+from semel.lab.own import campaign, run
 from semel.lab.own.model import Campaign, Finding, Program, SeenBy
 
 HERE = Path(__file__).parent
@@ -72,7 +72,7 @@ def test_a_program_that_cannot_be_started_again_is_stuck_and_says_why():
     found = crash("cannot_be_resumed", windows=(W2,))
     assert {crash.finding for crash in found.crashes} == {Finding.STUCK}
     assert all("FileExistsError" in (crash.because or "") for crash in found.crashes)
-    assert {crash.processes for crash in found.crashes} == {1 + campaign.BREAKS_MAX}
+    assert {crash.processes for crash in found.crashes} == {1 + run.BREAKS_MAX}
 
 
 def test_a_program_that_waits_for_what_never_comes_is_stuck():
@@ -181,13 +181,13 @@ def test_runs_that_differ_by_themselves_are_refused_until_the_identity_is_named(
 
 
 def test_whoever_ends_the_lab_ends_every_process_and_nothing_is_concluded():
-    children = campaign._Children(campaign._nursery_with(()))
+    children = run.Children(campaign._nursery_with(()))
     with ThreadPoolExecutor() as pool:
         lives = pool.submit(children.live, crash_programs.waits_for_ever, 60.0)
         waits = pool.submit(children.wait, 60.0)
         children.end()
         for future in (lives, waits):
-            with pytest.raises(campaign.GivenUp):
+            with pytest.raises(run.GivenUp):
                 future.result(timeout=20)
 
 

@@ -18,6 +18,7 @@ from semel.lab.own.model import Effect, Finding, SeenBy
 from semel.lab.own.plan import Arrival, Passed, Seen
 from semel.lab.own.provider import fields_of
 from semel.lab.own.recorder import Armed, NoReply, Recorder, Reply, Request, Silence
+from semel.lab.own.run import _effect_of
 
 W1, W2, W3, W4 = Window
 
@@ -238,6 +239,19 @@ def test_rewording_hides_no_duplicate_where_the_identity_is_named():
 
 def test_a_long_name_is_shortened_where_it_is_shown():
     assert len(shortened("x" * 1_000)) == 300
+
+
+@pytest.mark.parametrize(
+    ("line", "effect"),
+    [
+        ('{"tool": "charge", "amount": 1}', Effect(tool="charge", fields={"amount": 1})),
+        ('{"amount": 1}', Effect(tool="the ledger", fields={"amount": 1})),
+        ('{"tool": "cha', Effect(tool="the ledger", fields={"line": '{"tool": "cha'})),
+        ("[1]", Effect(tool="the ledger", fields={"line": "[1]"})),
+    ],
+)
+def test_every_line_of_a_ledger_is_an_effect_also_one_that_a_kill_cut_off(line, effect):
+    assert _effect_of(line) == effect
 
 
 # ------------------------------------------------------------------ how a process ended

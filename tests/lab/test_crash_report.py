@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -177,6 +179,22 @@ def test_a_wrong_option_is_refused_before_anything_is_started(wrong, capsys):
         parser().parse_args(["lab", "crash", *target, *wrong])
     assert ended.value.code == 2
     assert "usage" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_the_lab_and_every_process_of_the_program(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    command = [sys.executable, "-m", "semel.cli.main", "lab", "crash", "--env", f"FIFO={tmp_path}/fifo"]
+    target = "crash_programs:says_that_it_lives_and_waits_for_ever"
+    with (
+        subprocess.Popen([*command, target], cwd=HERE, stderr=subprocess.PIPE, text=True) as lab,
+        (tmp_path / "fifo").open("rb", buffering=0) as fifo,
+    ):
+        assert fifo.read(5) == b"alive"
+        lab.send_signal(signal.SIGINT)
+        _, err = lab.communicate(timeout=60)
+        assert fifo.read() in (b"", b"alive"), "it outlived the lab"
+    assert lab.returncode == 130
+    assert err.endswith("semel: interrupted\n")
 
 
 def test_every_kind_of_provider_can_be_chosen():

@@ -19,6 +19,7 @@ Parts, each knowing only those above it:
     life       one process of the program, from its start to its end
     plan       from two crash-free runs to the gaps worth a kill
     judge      what happened twice, and what never
+    run        one run: its folder, and as many processes as it takes
     campaign   the whole of it
     report     the words, the JSON and the page
 """
