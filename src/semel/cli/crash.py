@@ -66,7 +66,7 @@ def add_to(experiments: Commands) -> None:
         metavar="MODULE",
         help="import once, to start faster; repeatable",
     )
-    add("--timeout", type=float, default=30.0, metavar="SECONDS", help="for one process (30)")
+    add("--timeout", type=float, default=60.0, metavar="SECONDS", help="for one process (60)")
     add("--patience", type=float, default=120.0, metavar="SECONDS", help=_PATIENCE)
     add("--out", type=Path, metavar="DIR", help="write report.html and crash.json")
     add("--json", action="store_true", help="print one JSON object and nothing else")

@@ -64,7 +64,7 @@ class CrashLab:
         identity: str | Sequence[str] = (),
         resolver: str | Callable[..., Any] | None = None,
         preload: Sequence[str] = (),
-        timeout: float = 30.0,
+        timeout: float = 60.0,
         patience: float = 120.0,
     ) -> Report:
         """Kill and resume; nothing is asserted yet.

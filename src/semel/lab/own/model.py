@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from semel.lab.model import ProviderKind, Window
 
-SECONDS_MAX: Final = 30.0  # for one process: past it, it waits for what never comes
+SECONDS_MAX: Final = 60.0  # for one process: past it, it waits for what never comes
 PATIENCE_SECONDS: Final = (
     120.0  # for a program that says itself when it can go on: the cautious default needs 90
 )

@@ -32,7 +32,7 @@ from semel.lab.own.recorder import Answer, Armed, NoReply, Recorder, Reply, Requ
 CONTROL: Final = "-"
 FORM: Final = "application/x-www-form-urlencoded"
 STOP_SECONDS_MAX: Final = 5.0
-CONTROL_SECONDS_MAX: Final = 10.0
+CONTROL_SECONDS_MAX: Final = 30.0
 SILENCE_SECONDS_MAX: Final = 60.0  # a caller that does not hang up by then has no time limit at all
 
 
