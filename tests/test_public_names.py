@@ -89,7 +89,9 @@ DID_IT_HAPPEN = {
     semel.PreviouslyFailed: "did_not_happen",
     semel.ClaimHeld: "unknown",  # a live owner is at work on it
     semel.Reaped: "happened",  # unless it says otherwise: see below
+    semel.Compensated: "did_not_happen",  # unless it says otherwise: see below
     semel.OutcomeUnknown: "unknown",
+    semel.SagaOpen: "unknown",
     semel.PausedForPerson: "unknown",
     semel.ResultLost: "happened",
     semel.Diverged: "happened",
@@ -126,6 +128,10 @@ def test_whoever_catches_a_group_of_errors_learns_one_answer(group):
 
 def test_what_is_past_retention_says_how_it_ended():
     assert semel.Reaped("words", outcome="did_not_happen").outcome == "did_not_happen"
+
+
+def test_what_was_compensated_says_how_it_had_ended():
+    assert semel.Compensated("words", outcome="happened").outcome == "happened"
 
 
 def test_one_clause_catches_every_error_but_the_one_that_has_to_stop_a_run():

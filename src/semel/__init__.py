@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from semel.connect import open_guard as open  # noqa: A004  (semel.open reads like gzip.open)
 from semel.engine.call import Call, current_call
+from semel.engine.compensate import Saga
 from semel.engine.guard import Guard
 from semel.engine.run import AsyncRun, Run
 from semel.engine.sweeps import Reconciled
@@ -21,6 +22,7 @@ from semel.errors import (
     ClaimHeld,
     ClaimLost,
     CommitInDoubt,
+    Compensated,
     Diverged,
     IllegalTransition,
     KeyReused,
@@ -32,6 +34,7 @@ from semel.errors import (
     Reaped,
     Rejected,
     ResultLost,
+    SagaOpen,
     SemelError,
     StoreError,
     StoreUnavailable,
@@ -56,6 +59,7 @@ from semel.model import (
     RunIt,
     Safe,
     State,
+    Steps,
     Unsafe,
 )
 
@@ -72,6 +76,7 @@ __all__ = [
     "ClaimHeld",
     "ClaimLost",
     "CommitInDoubt",
+    "Compensated",
     "Diverged",
     "Event",
     "Evidence",
@@ -97,8 +102,11 @@ __all__ = [
     "Run",
     "RunIt",
     "Safe",
+    "Saga",
+    "SagaOpen",
     "SemelError",
     "State",
+    "Steps",
     "StoreError",
     "StoreUnavailable",
     "StoreVanished",

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from semel import keys
 from semel.decide import decide as decide_soundly
+from semel.engine import compensate as sagas
 from semel.engine import sweeps, sync
 from semel.engine.claims import Heartbeat
 from semel.engine.core import Core, Decide
@@ -81,13 +82,15 @@ class Guard:
         once_per: OncePer | None = None,
         name: str | None = None,
         attempts: int = 1,
+        irreversible: bool = False,
     ) -> Callable[[Callable[..., Any]], Tool]:
         """Register a function as a tool.
 
-        `effect`    what a crash means for it: Safe(), Idempotent(...), Atomic() or Unsafe(...).
+        `effect`    what a crash means for it: Safe(), Idempotent(...), Atomic(), Unsafe(...) or Steps(...).
         `once_per`  the business identity: names of arguments, or a function of them. A second intent with the
                     same identity does not run; it gets the first one's result, or waits, or is refused.
         `attempts`  how often one call may try, where another attempt is licensed; 1 leaves retrying to you.
+        `irreversible`  what it does stands when its run is compensated; else it needs a `@tool.compensation`.
         """
 
         def register(fn: Callable[..., Any]) -> Tool:
@@ -97,20 +100,25 @@ class Guard:
                 effect=effect,
                 once_per=once_per,
                 attempts=attempts,
+                irreversible=irreversible,
                 caller=call_in_current_run,
+                registrar=self._register,
             )
-            if tool.name in self._tools:
-                raise UsageError(
-                    f"A tool named {tool.name!r} is registered already. Nothing was registered. Pass name=."
-                )
-            self._tools[tool.name] = tool
+            self._register(tool)
             return tool
 
         return register
 
+    def _register(self, tool: Tool) -> None:
+        if tool.name in self._tools:
+            raise UsageError(
+                f"A tool named {tool.name!r} is registered already. Nothing was registered. Pass name=."
+            )
+        self._tools[tool.name] = tool
+
     def run(self, run_id: str) -> RunEntrance:
         """Enter with `with` or `async with`. The same id is the same run, resumed."""
-        return RunEntrance(self._core, run_id)
+        return RunEntrance(self._core, run_id, self._tools)
 
     # -------------------------------------------------------------- looking
 
@@ -167,6 +175,28 @@ class Guard:
         except StopIteration as end:
             result: sweeps.Reconciled = end.value
             return result
+
+    # -------------------------------------------------------------- compensating
+
+    def compensate(self, run_id: str, *operations: sagas.Named) -> list[str]:
+        """Undo a run, or the operations named, without its program: see `Run.compensate`.
+
+        The tools must be registered. Async compensations run to their end in a loop of their own.
+        """
+        return sagas.compensate(
+            self._core, self._tools, run_id, sagas.named_keys(self._core, run_id, operations)
+        )
+
+    async def compensate_async(self, run_id: str, *operations: sagas.Named) -> list[str]:
+        """The same from async code: async compensations run in this loop, plain ones in threads."""
+        import asyncio  # slow to import, only for async callers
+
+        named = await asyncio.to_thread(sagas.named_keys, self._core, run_id, operations)
+        return await sagas.compensate_async(self._core, self._tools, run_id, named)
+
+    def open_sagas(self) -> list[sagas.Saga]:
+        """Every undoing that has begun and is not finished."""
+        return sagas.open_sagas(self._core)
 
     def reap(self, *, older_than: timedelta) -> int:
         """Delete arguments and results of operations that ended longer ago than this; how many.
