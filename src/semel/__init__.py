@@ -15,6 +15,7 @@ from semel.connect import open_guard as open  # noqa: A004  (semel.open reads li
 from semel.engine.call import Call, current_call
 from semel.engine.compensate import Saga
 from semel.engine.guard import Guard
+from semel.engine.outbox import Delivery, Relayed
 from semel.engine.run import AsyncRun, Run
 from semel.engine.sweeps import Reconciled
 from semel.engine.tool import Tool
@@ -55,6 +56,7 @@ from semel.model import (
     Idempotent,
     Inconclusive,
     ItHappened,
+    Message,
     Operation,
     RunIt,
     Safe,
@@ -77,6 +79,7 @@ __all__ = [
     "ClaimLost",
     "CommitInDoubt",
     "Compensated",
+    "Delivery",
     "Diverged",
     "Event",
     "Evidence",
@@ -89,6 +92,7 @@ __all__ = [
     "Inconclusive",
     "ItHappened",
     "KeyReused",
+    "Message",
     "NotExecuted",
     "NotSent",
     "Operation",
@@ -98,6 +102,7 @@ __all__ = [
     "Reaped",
     "Reconciled",
     "Rejected",
+    "Relayed",
     "ResultLost",
     "Run",
     "RunIt",

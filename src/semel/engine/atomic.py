@@ -15,6 +15,7 @@ from semel.engine.call import CURRENT_CALL, call_of
 from semel.engine.claims import HeldClaim
 from semel.engine.core import Core
 from semel.engine.course import lost_result, recordable
+from semel.engine.outbox import MessageBook
 from semel.engine.tool import Tool
 from semel.engine.verdicts import describe
 from semel.errors import CommitInDoubt, Rejected, StoreError, TransactionConflict, WriteRefused
@@ -129,12 +130,14 @@ def _perform(
     claim: HeldClaim,
     transaction: AtomicTransaction,
 ) -> Any:
-    call = call_of(operation, arguments, claim)
+    messages = MessageBook(transaction, operation)
+    call = call_of(operation, arguments, claim, messages)
     token = CURRENT_CALL.set(call)
     try:
         return tool.fn(**arguments, **tool.injected(call=call, tx=transaction.handle))
     finally:
         CURRENT_CALL.reset(token)
+        messages.close()
 
 
 def _wanted(core: Core, intent: Intent) -> Operation:

@@ -110,7 +110,12 @@ class Call:
         return self.outbox.enqueue(topic, payload)
 
 
-def call_of(operation: Operation, arguments: Mapping[str, Any] | None, claim: HeldClaim | None) -> Call:
+def call_of(
+    operation: Operation,
+    arguments: Mapping[str, Any] | None,
+    claim: HeldClaim | None,
+    outbox: TakesMessages | None = None,
+) -> Call:
     """`arguments`: those the caller has in hand, or None to take them from the record."""
     return Call(
         key=operation.key,
@@ -121,6 +126,7 @@ def call_of(operation: Operation, arguments: Mapping[str, Any] | None, claim: He
         position=operation.step,
         call_id=operation.call_id,
         claim=claim,
+        outbox=outbox,
     )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import Any, Final
 
 from semel import keys
 from semel.decide import decide as decide_soundly
 from semel.engine import compensate as sagas
+from semel.engine import outbox as messages
 from semel.engine import sweeps, sync
 from semel.engine.claims import Heartbeat
 from semel.engine.core import Core, Decide
@@ -22,7 +23,7 @@ from semel.engine.resolve import resolve
 from semel.engine.run import RunEntrance, call_in_current_run
 from semel.engine.tool import OncePer, Tool
 from semel.errors import UsageError
-from semel.model import Effect, HistoryEntry, Operation, Resolution, State
+from semel.model import Effect, HistoryEntry, Message, Operation, Resolution, State
 from semel.ports import Checkpoint, Store, no_checkpoint
 
 LEASE: Final = timedelta(seconds=30)
@@ -198,12 +199,42 @@ class Guard:
         """Every undoing that has begun and is not finished."""
         return sagas.open_sagas(self._core)
 
-    def reap(self, *, older_than: timedelta) -> int:
-        """Delete arguments and results of operations that ended longer ago than this; how many.
+    # -------------------------------------------------------------- messages
 
-        Their keys stay: a late repeat is refused, not run again.
+    def relay(
+        self, deliver: messages.Deliver, *, topics: Collection[str] | None = None, limit: int = 100
+    ) -> messages.Relayed:
+        """Deliver what Atomic tools have enqueued (`call.enqueue`): in each topic the oldest first.
+
+        `deliver`  gets a `Delivery`, and raises if it did not succeed: the message then stays, holds its topic up,
+                   and is due again after a delay that grows (1 s to 5 min). At least once outwards, once by `key`.
+                   It must end within the guard's `lease`, or another relay delivers the message too.
+        `topics`   only these; `limit`, at most so many. Relays may run side by side, and one that dies is replaced.
         """
-        return sweeps.reap(self._core, older_than=older_than)
+        return messages.relay(self._core, deliver, topics=topics, limit=limit)
+
+    async def relay_async(
+        self, deliver: messages.Deliver, *, topics: Collection[str] | None = None, limit: int = 100
+    ) -> messages.Relayed:
+        """The same from async code; a plain `deliver` runs in a thread."""
+        return await messages.relay_async(self._core, deliver, topics=topics, limit=limit)
+
+    def outbox(self, *, limit: int = 100) -> list[Message]:
+        """What is not delivered yet, oldest first, with `failures`, `error` and `due_at`."""
+        return self.store.outbox.read_undelivered(self.namespace, limit=limit)
+
+    def skip_message(self, key: str, *, by: str, why: str) -> None:
+        """Take a message out of its topic's way, undelivered; recorded with who and why."""
+        messages.skip(self._core, key, by=by, why=why)
+
+    def reap(self, *, older_than: timedelta) -> int:
+        """Delete arguments and results of operations that ended longer ago than this; how many operations.
+
+        Their keys stay: a late repeat is refused, not run again. Messages delivered before then are deleted.
+        """
+        reaped = sweeps.reap(self._core, older_than=older_than)
+        messages.delete_delivered(self._core, older_than=older_than)
+        return reaped
 
     # -------------------------------------------------------------- the end
 
