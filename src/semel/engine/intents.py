@@ -7,7 +7,7 @@ pass for one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from semel import keys, values
@@ -56,6 +56,18 @@ def original_of(operation: Operation) -> str | None:
     if operation.step != COMPENSATES or operation.key != keys.compensation_key(operation.call_id):
         return None
     return operation.call_id
+
+
+def with_wholes(found: Iterable[str], operations: Iterable[Operation]) -> set[str]:
+    """These keys, and those of the operations that they are steps of."""
+    parents = {op.key: parent for op in operations if (parent := parent_of(op)) is not None}
+    keys_and_wholes: set[str] = set()
+    for key in found:
+        above: str | None = key
+        while above is not None:  # ends: a step's key is a digest of its parent's
+            keys_and_wholes.add(above)
+            above = parents.get(above)
+    return keys_and_wholes
 
 
 def is_saga(operation: Operation) -> bool:

@@ -18,7 +18,7 @@ from semel.engine import calls, refusals
 from semel.engine.call import call_of
 from semel.engine.compensate import Named, compensate, compensate_async, named_keys
 from semel.engine.core import Core
-from semel.engine.intents import make_intent, original_of
+from semel.engine.intents import make_intent, original_of, with_wholes
 from semel.engine.names import require_name
 from semel.engine.tool import Tool
 from semel.errors import UsageError
@@ -45,7 +45,8 @@ class RunCore:
         operations = self.core.store.read_run(self.core.namespace, self.run_id)
         saga = keys.saga_key(self.core.namespace, self.run_id)
         self._recorded = {op.key: op for op in operations if op.state in lifecycle.TERMINAL}
-        self._undone = {original for op in operations if (original := original_of(op)) is not None}
+        undone = [original for op in operations if (original := original_of(op)) is not None]
+        self._undone = with_wholes(undone, operations) if undone else set()
         self._is_undone = any(op.key == saga for op in operations)
 
     def next_step(self) -> str:
@@ -123,7 +124,9 @@ class RunCore:
         """From now on this run does not call, or give back, what is being undone."""
         originals = named_keys(self.core, self.run_id, named)
         self._is_undone = self._is_undone or not originals
-        self._undone.update(originals)
+        if originals:
+            operations = self.core.store.read_run(self.core.namespace, self.run_id)
+            self._undone |= with_wholes(originals, operations)
         return originals
 
     def _safe_extras(

@@ -109,10 +109,15 @@ class Undoing:
     def _plan(self, operations: Sequence[Operation]) -> Iterator[Operation]:
         for operation in operations:
             line = list(self._line_of(operation))
-            is_meant = self._named is None or any(above.key in self._named for above in line)
             is_undoing = any(is_saga(above) or original_of(above) is not None for above in line)
-            if is_meant and not is_undoing and not any(map(self._is_undone_whole, line[1:])):
+            is_undone_with_whole = any(
+                self._is_meant(above) and self._is_undone_whole(above) for above in line[1:]
+            )
+            if self._is_meant(operation) and not is_undoing and not is_undone_with_whole:
                 yield operation
+
+    def _is_meant(self, operation: Operation) -> bool:
+        return self._named is None or any(above.key in self._named for above in self._line_of(operation))
 
     def _line_of(self, operation: Operation | None) -> Iterator[Operation]:
         """The operation, the one that it is a step of, and so on."""
