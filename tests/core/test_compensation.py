@@ -640,6 +640,25 @@ def test_a_call_in_flight_when_the_undoing_begins_is_waited_for_and_undone(tmp_p
     assert office().done() == ["mail", "recall"]
 
 
+@pytest.mark.parametrize("kind", ["idempotent", "atomic"])
+def test_a_business_event_that_was_undone_does_not_serve_a_second_intent_as_if_it_stood(office, kind):
+    mine = office()
+    plain = lambda period: f"bill {period}"  # noqa: E731
+    atomic = lambda period, tx: f"bill {period}"  # noqa: E731
+    effect = semel.Atomic() if kind == "atomic" else semel.Idempotent(key_ttl=timedelta(days=1))
+    bill = mine.guard.tool(effect=effect, once_per="period", name="bill")(
+        atomic if kind == "atomic" else plain
+    )
+    bill.compensation(effect=mine.honest, name="unbill")(lambda arguments, result: None)
+    for run_id in ("first", "second"):
+        with mine.guard.run(run_id) as run:
+            assert run.call(bill, period="2026-12") == "bill 2026-12"
+    mine.compensate(run_id="first")
+    with mine.guard.run("third") as run, pytest.raises(semel.Compensated) as told:
+        run.call(bill, period="2026-12")
+    assert told.value.result == "bill 2026-12"
+
+
 # ------------------------------------------------------------------ tools of steps
 
 

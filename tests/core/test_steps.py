@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workbench import ENGINES, NO_TIME, WINDOWS, Child, Ledger, call, kill, kill_at
+from workbench import ENGINES, NO_TIME, WINDOWS, Child, Ledger, call, kill, kill_at, stop_myself
 
 import semel
 from semel import decide as decisions
@@ -526,3 +526,33 @@ def test_a_late_end_of_a_tool_of_steps_contradicts_nothing_since_each_step_has_o
     assert Event.RESENT in {
         move.event for move in [lifecycle.claim(lost, owner="x", now=clock.now(), lease=NO_TIME)]
     }
+
+
+# ------------------------------------------------------------------ paused past the lease
+
+
+def check_out_and_freeze(folder: Path) -> Any:
+    """It stops right after its first step has taken effect, and its leases run out."""
+    mine = Shop(folder, lease=timedelta(seconds=0.3))
+    do = mine.do
+
+    def do_and_freeze(what: str, *, call: semel.Call) -> str:
+        done = do(what, call=call)
+        if what == "reserve":
+            stop_myself()
+        return done
+
+    mine.do = do_and_freeze  # type: ignore[method-assign]
+    return mine.call()
+
+
+def test_a_zombie_of_a_tool_of_steps_repeats_none_that_its_successor_has_taken(tmp_path, shop):
+    zombie = Child(check_out_and_freeze, tmp_path)
+    zombie.wait_until_stopped()
+    mine = shop(wait=timedelta(seconds=20))
+    result = ["reserve done", "capture done", "notify done"]
+    assert mine.call() == result
+    zombie.resume()
+    assert zombie.result() == result
+    assert [line["tool"] for line in mine.ledger.lines()] == list(NAMES)
+    assert mine.guard.divergences() == []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from semel import actions, lifecycle, values
+from semel import actions, keys, lifecycle, values
 from semel.engine import refusals
 from semel.engine.call import CURRENT_CALL, call_of
 from semel.engine.claims import HeldClaim
@@ -76,6 +76,8 @@ def _within(
     core.checkpoint("claiming", intent.key)
     operation = _claim(core, tool, intent, wanted, transaction)
     if operation.state is not State.INVOKED:
+        if operation.key != intent.key and core.store.read(keys.compensation_key(operation.key)) is not None:
+            raise refusals.compensated(intent, operation, "The business event")
         return refusals.recorded_result(operation)
     core.checkpoint("claimed", operation.key)
     in_hand = arguments if operation.key == intent.key else values.decode(operation.arguments)

@@ -65,11 +65,16 @@ def _awaited_body(tool: Tool, make: Callable[[], StepBook]) -> Callable[..., Any
         import asyncio  # slow to import, only for async callers
 
         book = make()
+        is_first = book.call.attempt == 1  # and then nothing is read
         token = CURRENT_CALL.set(book.call)
         try:
-            await asyncio.to_thread(book.read_earlier_attempts)
+            if not is_first:
+                await asyncio.to_thread(book.read_earlier_attempts)
             value = await tool.fn(**(given | tool.injected(call=book.call)))
-            await asyncio.to_thread(book.require_known)
+            if is_first:
+                book.require_known()
+            else:
+                await asyncio.to_thread(book.require_known)
         except (Rejected, NotSent) as error:
             raise await asyncio.to_thread(book.meaning_of, error) from error.__cause__
         finally:
