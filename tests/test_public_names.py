@@ -164,7 +164,7 @@ def complaints(tmp_path_factory):
     return [line for line in ended.stdout.splitlines() if ": error: " in line]
 
 
-@pytest.mark.parametrize("name", ["example.py", "readme.py"])
+@pytest.mark.parametrize("name", ["example.py", "steps_and_sagas.py", "readme.py"])
 def test_a_program_as_the_readme_has_it_passes_the_type_checker(complaints, name):
     assert [line for line in complaints if name in line] == []
 
