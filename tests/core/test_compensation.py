@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -601,6 +602,43 @@ def test_a_live_run_that_is_undone_from_elsewhere_sends_nothing_more_that_would_
         "COMMITTED",
         "FAILED",
     ]
+
+
+def test_a_live_async_run_sends_nothing_more_either(office):
+    mine, other = office("async"), office("async")
+
+    async def call_before_and_after() -> None:
+        async with mine.guard.run("run") as run:
+            await run.call(mine.tools["mail"], amount=1)
+            await other.guard.compensate_async("run")
+            await run.call(mine.tools["mail"], amount=2)
+
+    with pytest.raises(semel.Compensated):
+        asyncio.run(call_before_and_after())
+    assert mine.done() == ["mail", "recall"]
+
+
+@pytest.mark.parametrize("within", [False, True], ids=["its own transaction", "the caller's transaction"])
+def test_a_live_run_that_is_undone_from_elsewhere_does_nothing_more_in_a_transaction(
+    office, tmp_path, within
+):
+    mine, other = office(), office()
+    grants: list[str] = []
+
+    @mine.guard.tool(effect=semel.Atomic())
+    def grant(*, tx: Any) -> None:
+        grants.append("granted")
+
+    grant.compensation(effect=semel.Atomic(), name="revoke")(lambda arguments, result, tx: None)
+    with mine.guard.run("run") as run:
+        other.compensate()
+        connection = sqlite3.connect(tmp_path / "agent.db")
+        with pytest.raises(semel.Compensated):
+            run.call_within(connection, grant) if within else run.call(grant)
+        connection.commit()
+        connection.close()
+    assert grants == []
+    assert mine.states()["grant"] == "FAILED"
 
 
 def test_without_that_look_a_call_is_caught_slipping_past_the_undoing(office, monkeypatch):

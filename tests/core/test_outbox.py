@@ -177,6 +177,16 @@ def test_one_namespace_does_not_relay_the_messages_of_another(open_guard):
     assert mailbox.payloads() == ["yours"]
 
 
+def test_a_file_from_before_there_were_messages_gets_its_outbox_when_it_is_opened(tmp_path, open_guard):
+    open_guard().close()
+    connection = sqlite3.connect(tmp_path / "agent.db")
+    connection.executescript("DROP TABLE semel_outbox; DELETE FROM semel_schema WHERE version = 2")
+    connection.close()
+    guard = open_guard()
+    send(guard, ("mail", 1))
+    assert len(guard.outbox()) == 1
+
+
 # ------------------------------------------------------------------ order, and what fails
 
 

@@ -44,16 +44,16 @@ async def drive_async(
     may_be_undone: bool,
 ) -> Any:
     """The same; a plain tool runs in a thread, whole."""
-    if not tool.is_async:
-        import asyncio  # slow to import, only for async callers
+    import asyncio  # slow to import, only for async callers
 
+    if not tool.is_async:
         whole = functools.partial(drive, core, tool, intent, arguments, recorded, may_be_undone=may_be_undone)
         return await asyncio.to_thread(whole)
     around = _around(core, tool, intent, may_be_undone=may_be_undone)
     try:
         return await _async_engine().drive(Course(core, around, intent, arguments, recorded))
     except (_UndoneError, OutcomeUnknown) as error:
-        raise _told(error, core, intent) from error.__cause__
+        raise await asyncio.to_thread(_told, error, core, intent) from error.__cause__
 
 
 def drive_within(core: Core, tool: Tool, intent: Intent, arguments: Mapping[str, Any], caller: Any) -> Any:

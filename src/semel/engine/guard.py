@@ -208,7 +208,8 @@ class Guard:
 
         `deliver`  gets a `Delivery`, and raises if it did not succeed: the message then stays, holds its topic up,
                    and is due again after a delay that grows (1 s to 5 min). At least once outwards, once by `key`.
-                   It must end within the guard's `lease`, or another relay delivers the message too.
+                   It must end within the guard's `lease`, or another relay delivers the message too; where it is
+                   interrupted, the message is taken up again after that.
         `topics`   only these; `limit`, at most so many. Relays may run side by side, and one that dies is replaced.
         """
         return messages.relay(self._core, deliver, topics=topics, limit=limit)

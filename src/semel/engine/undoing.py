@@ -87,7 +87,7 @@ class Undoing:
     def turns(self) -> Turns:
         operations = yield from self._read()
         for operation in operations:
-            if self._is_body_running(operation):
+            if self._is_meant(operation) and self._is_body_running(operation):
                 yield from self._released(operation, self._tools[operation.tool])
         operations = yield from self._read()
         for operation in reversed(list(self._plan(operations))):
