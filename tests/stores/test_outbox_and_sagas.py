@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from saga_worker import RUN, TOPICS, Ledger, Worker
 
-import semel
 from semel.ports import no_checkpoint
 
 PROGRAM = Path(__file__).with_name("saga_worker.py")
@@ -25,12 +26,6 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path}/agent.db"
     database: str = request.getfixturevalue("database")
     return database
-
-
-@pytest.fixture
-def guard(url: str) -> Iterator[semel.Guard]:
-    with semel.open(url) as guard:
-        yield guard
 
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
@@ -144,6 +139,22 @@ def test_a_sender_killed_anywhere_leaves_its_messages_with_its_record_or_neither
     recorded = here.guard.store.read_run("", RUN)
     assert [op.state for op in recorded] == (["COMMITTED"] if is_there else [])
     assert len(here.guard.outbox()) == (4 if is_there else 0)
+    here.do_send()
+    assert len(here.guard.outbox()) == 4
+
+
+@pytest.mark.parametrize("ends", ["commit", "rollback"])
+def test_within_the_callers_transaction_messages_are_there_if_and_only_if_they_commit(url, here, ends):
+    if url.startswith("sqlite"):
+        connection = sqlite3.connect(url.removeprefix("sqlite:///"))
+    else:
+        connection = psycopg.connect(url)
+    with here.guard.run(RUN) as run:
+        run.call_within(connection, here.send, first=0, many=4)
+    assert here.guard.outbox() == [], "nobody sees them yet"
+    getattr(connection, ends)()
+    connection.close()
+    assert len(here.guard.outbox()) == (4 if ends == "commit" else 0)
     here.do_send()
     assert len(here.guard.outbox()) == 4
 
