@@ -41,6 +41,9 @@ class AtomicTransaction(Protocol):
 
     def enqueue(self, message: Message) -> None: ...
 
+    def announce(self, name: str) -> None:
+        """Until this transaction ends `Store.has_announced(name)` is true, or nobody else can write anything."""
+
 
 class Outbox(Protocol):
     """The messages that transactions have left. It obeys, as the store does: each change says what it saw."""
@@ -114,6 +117,10 @@ class Store(Protocol):
 
     @property
     def outbox(self) -> Outbox: ...
+
+    def has_announced(self, name: str) -> bool:
+        """Whether a transaction is open that has announced itself under this name. If not, then what all of those
+        before wrote can be read by now."""
 
     def now(self) -> datetime:
         """The store's own clock: the one authority for leases, deadlines and ages. Costs no round trip."""

@@ -8,13 +8,18 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from saga_worker import RUN, TOPICS, Ledger, Worker
 
+import semel
 from semel.ports import no_checkpoint
+from semel.stores.postgres.store import PostgresStore
 
 PROGRAM = Path(__file__).with_name("saga_worker.py")
 PATIENCE_SECONDS = 60
@@ -188,3 +193,38 @@ def test_a_crash_between_two_steps_of_a_tool_resumes_there_and_repeats_none(
     killed(start("check_out", place, nth))
     here.do_check_out()
     assert [line[0] for line in Ledger(tmp_path).lines()] == ["reserve", "capture"]
+
+
+def undo_beside_an_open_transaction(database: str, ends: str) -> list[str]:
+    """What stands, after a run was undone while one of its calls was in a transaction that then ended so."""
+    with semel.open(database, wait=timedelta(0)) as guard, psycopg.connect(database) as connection:
+
+        @guard.tool(effect=semel.Atomic())
+        def grant(plan: str, *, tx: Any) -> None:
+            tx.execute("INSERT INTO grants VALUES (%s)", (plan,))
+
+        @grant.compensation(effect=semel.Atomic())
+        def revoke(arguments: Any, result: Any, *, tx: Any) -> None:
+            tx.execute("DELETE FROM grants WHERE plan = %s", (arguments["plan"],))
+
+        connection.execute("CREATE TABLE grants (plan text)")
+        connection.commit()
+        with guard.run(RUN) as run:
+            run.call_within(connection, grant, plan="pro")
+        with suppress(semel.OutcomeUnknown):
+            guard.compensate(RUN)
+        getattr(connection, ends)()
+        for saga in guard.open_sagas():
+            guard.compensate(saga.run_id, *saga.operations)
+        assert guard.open_sagas() == []
+        return [plan for (plan,) in connection.execute("SELECT plan FROM grants").fetchall()]
+
+
+@pytest.mark.parametrize("ends", ["commit", "rollback"])
+def test_a_call_whose_transaction_is_open_when_the_undoing_begins_is_waited_for(database, ends):
+    assert undo_beside_an_open_transaction(database, ends) == []
+
+
+def test_without_waiting_for_it_such_a_call_is_caught_slipping_past_the_undoing(database, monkeypatch):
+    monkeypatch.setattr(PostgresStore, "has_announced", lambda self, name: False)
+    assert undo_beside_an_open_transaction(database, "commit") == ["pro"]

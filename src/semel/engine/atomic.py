@@ -74,6 +74,8 @@ def _within(
     transaction: AtomicTransaction,
 ) -> Any:
     core.checkpoint("claiming", intent.key)
+    if tool.may_be_undone:
+        transaction.announce(keys.saga_key(intent.namespace, intent.run_id))
     operation = _claim(core, tool, intent, wanted, transaction)
     if operation.state is not State.INVOKED:
         if operation.key != intent.key and core.store.read(keys.compensation_key(operation.key)) is not None:

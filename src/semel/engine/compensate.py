@@ -21,7 +21,7 @@ from semel.engine.course import Apply, Course, Pause, Read
 from semel.engine.intents import SAGA, is_saga, make_intent, original_of
 from semel.engine.names import require_name
 from semel.engine.tool import Tool
-from semel.engine.undoing import Ask, ReadRun, Step, Tools, Turns, Undo, Undoing
+from semel.engine.undoing import Ask, HasAnnounced, ReadRun, Step, Tools, Turns, Undo, Undoing
 from semel.errors import NotExecuted, OutcomeUnknown, UsageError
 from semel.model import Intent, Operation, State, Steps
 
@@ -152,8 +152,10 @@ def _carry_out(core: Core, step: Step) -> Any:
             return _touch_store(core, step)
 
 
-def _touch_store(core: Core, step: ReadRun | Read | Apply) -> Any:
+def _touch_store(core: Core, step: ReadRun | HasAnnounced | Read | Apply) -> Any:
     match step:
+        case HasAnnounced(name):
+            return core.store.has_announced(name)
         case ReadRun(run_id):
             return core.store.read_run(core.namespace, run_id)
         case Read(key):

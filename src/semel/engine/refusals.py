@@ -166,6 +166,15 @@ def _result_if_any(operation: Operation | None) -> Any:
     return None if isinstance(value, dict) and LOST in value else value
 
 
+def transaction_open(run_id: str, saga: str) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"Run {run_id!r} is not compensated yet: a transaction of an Atomic tool of it is open, and what it does "
+        "is not known before it ends. Nothing was undone; the saga stays open. Compensate again once it has ended.",
+        key=saga,
+        retry_after=timedelta(seconds=1),
+    )
+
+
 def claim_in_doubt(wanted: Operation) -> StoreError:
     return StoreError(
         f"{_name(wanted)} was not started: the store did not confirm the claim, and could not be asked. Nothing "

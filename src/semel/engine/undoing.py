@@ -52,6 +52,12 @@ class ReadRun(NamedTuple):
     run_id: str
 
 
+class HasAnnounced(NamedTuple):
+    """Answered by whether a transaction is still open that may write to the run."""
+
+    name: str
+
+
 class Ask(NamedTuple):
     """Ask the tool's lookup. Answered by `Evidence`."""
 
@@ -67,7 +73,7 @@ class Undo(NamedTuple):
     arguments: Mapping[str, Any]
 
 
-Step: TypeAlias = ReadRun | Ask | Undo | Apply | Read | Pause
+Step: TypeAlias = ReadRun | HasAnnounced | Ask | Undo | Apply | Read | Pause
 Turns: TypeAlias = Generator[Step, Any, list[str]]
 
 
@@ -85,6 +91,7 @@ class Undoing:
         self._left: dict[str, str] = {}  # why, by the key of the operation that still stands
 
     def turns(self) -> Turns:
+        yield from self._await_transactions()
         operations = yield from self._read()
         for operation in operations:
             if self._is_meant(operation) and self._is_body_running(operation):
@@ -95,6 +102,14 @@ class Undoing:
         if self._left:
             raise self._open()
         return self._undone
+
+    def _await_transactions(self) -> Generator[Step, Any, None]:
+        """What an open transaction of the run has done cannot be read yet."""
+        saga = keys.saga_key(self._core.namespace, self._run_id)
+        while self._named is None and (yield HasAnnounced(saga)):  # ends with our patience
+            if time.monotonic() >= self._gives_up_at:
+                raise refusals.transaction_open(self._run_id, saga)
+            yield Pause(POLL_MOST_SECONDS)
 
     def _read(self) -> Generator[Step, Any, list[Operation]]:
         operations: list[Operation] = yield ReadRun(self._run_id)

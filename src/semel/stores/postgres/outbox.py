@@ -20,6 +20,10 @@ from semel.stores.sqlfile import load_statements
 _SQL: Final = {
     name: text.encode() for name, text in load_statements(Path(__file__).parent / "outbox.sql").items()
 }
+# Locks that end with their transaction, so that a pooler may stand between; the second asks, and does not wait.
+ANNOUNCE: Final = b"SELECT pg_advisory_xact_lock_shared(hashtextextended(%s, 0))"
+IS_QUIET: Final = b"SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
+
 _ROWS: Final = MessageRows(keep=lambda at: at, revive=lambda at: at.astimezone(UTC))
 
 

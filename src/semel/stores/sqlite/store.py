@@ -204,6 +204,10 @@ class SqliteStore:
                 ) from problem
         return [make(row) for row in rows]
 
+    def has_announced(self, name: str) -> bool:
+        """Never: whoever asks has written before, and so no other transaction was open then."""
+        return False
+
     @property
     def outbox(self) -> SqliteOutbox:
         flush = self._flush_level("FULL" if self._durability == "strict" else "NORMAL")

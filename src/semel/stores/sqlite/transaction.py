@@ -42,6 +42,9 @@ class SqliteTransaction:
     def enqueue(self, message: Message) -> None:
         enqueue(self._cursor, message)
 
+    def announce(self, name: str) -> None:
+        """Nothing: while this transaction is open nobody else writes."""
+
 
 class SqliteHandle:
     """What an `Atomic` tool gets as `tx`: it executes statements; the guard alone ends the transaction."""
