@@ -74,7 +74,7 @@ def _within(
     transaction: AtomicTransaction,
 ) -> Any:
     core.checkpoint("claiming", intent.key)
-    if tool.may_be_undone:
+    if tool.announces:
         transaction.announce(keys.saga_key(intent.namespace, intent.run_id))
     operation = _claim(core, tool, intent, wanted, transaction)
     if operation.state is not State.INVOKED:

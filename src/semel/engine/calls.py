@@ -84,6 +84,7 @@ def _around(core: Core, tool: Tool, intent: Intent, *, may_be_undone: bool) -> T
         tool = steps.with_steps(core, tool, _DRIVES, may_be_undone=may_be_undone)
     if may_be_undone:
         tool = tool.with_body(_checked_body(core, tool, intent))
+        tool.announces = True
     return tool
 
 

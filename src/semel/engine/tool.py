@@ -54,6 +54,7 @@ class Tool:
         self.irreversible = irreversible
         self.compensates = compensates  # the name of the tool that this one undoes
         self.compensated_by: Tool | None = None
+        self.announces = False  # whether a transaction of it has to be waited for by the undoing of its run
         self._caller = caller
         self._registrar = registrar
         self._signature = inspect.signature(fn)
