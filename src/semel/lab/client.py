@@ -28,6 +28,7 @@ class World:
 
     address: str  # host:port
     cell_id: str
+    postgres_url: str | None = None  # where the levels keep what must survive; None: in files
 
     @property
     def model(self) -> Model:
