@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import timedelta
 
 import pytest
@@ -310,3 +310,69 @@ def test_a_fork_is_whole_after_a_kill_right_behind_it(tmp_path, bureau):
     kill(die_right_behind_a_fork, tmp_path)
     assert answers(mine.run(mine.agent(Counted(SCRIPT)), run_id="forked"))[0] == "send ann"
     assert mine.sent("send") == ["ann"]
+
+
+# ------------------------------------------------------------------ a run that was undone
+
+
+def undone_run(mine):
+    """Its first turn charged and was undone; its second was still to come."""
+
+    @mine.tools["charge"].compensation(effect=semel.Unsafe())
+    def refund(arguments, result):
+        mine.ledger.enter("refund", to=arguments["to"])
+
+    script = [say(pick("charge", to="ann"))] * 2
+    with pytest.raises(BudgetSpent):
+        mine.run(mine.agent(Counted(script), budget=Budget(turns=1)))
+    with mine.guard.run(RUN_ID) as run:
+        run.compensate()
+    assert mine.sent("refund") == ["ann"]
+    return script
+
+
+def test_a_run_that_was_undone_does_not_go_on_and_asks_nobody(bureau):
+    mine = bureau()
+    model = Counted(undone_run(mine))
+    with pytest.raises(semel.Compensated):
+        mine.run(mine.agent(model))
+    assert model.shown == []
+    assert mine.sent("charge") == ["ann"]
+
+
+def test_a_fork_does_not_take_over_what_was_undone(bureau):
+    mine = bureau()
+    agent = mine.agent(Counted(undone_run(mine)))
+    with pytest.raises(semel.UsageError, match="which was undone"):
+        agent.fork(RUN_ID, "forked", upto=1)
+    agent.fork(RUN_ID, "forked", upto=0)
+    mine.run(agent, run_id="forked")
+    assert mine.sent("charge") == ["ann"] * 3
+
+
+def test_what_a_tool_calls_itself_is_undone_with_its_run(bureau):
+    mine = bureau()
+    inner = mine.guard.tool(effect=semel.Unsafe(), name="inner")(lambda n: mine.ledger.enter("inner", to=n))
+
+    @inner.compensation(effect=semel.Unsafe())
+    def undo(arguments, result):
+        mine.ledger.enter("undo", to=arguments["n"])
+
+    mine.register(
+        "outer", semel.Idempotent(key_ttl=timedelta(days=1)), lambda n: inner(n=n), irreversible=True
+    )
+    mine.run(mine.agent(Counted([say(pick("outer", n=1), pick("outer", n=2))])))
+    with mine.guard.run(RUN_ID) as run, suppress(semel.SagaOpen):
+        run.compensate()
+    assert sorted(mine.sent("undo")) == [1, 2]
+
+
+def test_a_tool_that_undoes_another_is_not_the_models_to_call(bureau):
+    mine = bureau()
+
+    @mine.tools["charge"].compensation(effect=semel.Unsafe())
+    def refund(arguments, result):
+        return None
+
+    with pytest.raises(semel.UsageError, match="called by the guard alone"):
+        mine.agent(Counted(()), tools={"refund": refund})

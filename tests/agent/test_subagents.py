@@ -12,7 +12,7 @@ from workbench import Ledger, kill
 
 import semel
 from semel.agent import Budget, BudgetSpent, ProgramChanged, RunCancelled, ScriptedModel
-from semel.agent.names import inner_run_id
+from semel.agent.names import sub_run_id
 
 PARENT = [say(pick("clerk", "1", task="Write to ann."), pick("charge", "2", to="bob")), say(text="all done")]
 CLERK = [say(pick("send", to="ann")), say(text="written")]
@@ -54,15 +54,15 @@ def test_its_run_is_named_by_the_place_of_the_call_so_two_calls_are_two_runs(bur
     mine.run(with_clerk(mine, parent=Counted([say(*calls), say(pick("clerk", "1", task="Write."))])))
     assert mine.sent() == ["ann"] * 3
     names = {
-        inner_run_id("", RUN_ID, step, f"id:{call}") for step, call in (("1", "1"), ("1", "2"), ("2", "1"))
+        sub_run_id("", RUN_ID, step, f"id:{call}") for step, call in (("1", "1"), ("1", "2"), ("2", "1"))
     }
     assert [mine.log(name)[-1] for name in names] == ["turn"] * 3
 
 
 def test_no_choice_of_names_makes_two_places_one():
     places = [("a", "b", "c"), ("a/b", "c", ""), ("a", "b/c", ""), ("", "a/b", "c"), ("a@", "b", "c")]
-    assert len({inner_run_id("", *place) for place in places}) == len(places)
-    assert inner_run_id("x", "a", "b", "c") != inner_run_id("", "a", "b", "c")
+    assert len({sub_run_id("", *place) for place in places}) == len(places)
+    assert sub_run_id("x", "a", "b", "c") != sub_run_id("", "a", "b", "c")
 
 
 def test_sub_agents_of_one_turn_work_at_the_same_time(bureau):
@@ -122,7 +122,7 @@ def test_another_task_at_the_same_place_is_another_program(bureau):
     mine = bureau()
     with pytest.raises(BudgetSpent):
         mine.run(with_clerk(mine, budget=Budget(turns=1)))
-    name = inner_run_id("", RUN_ID, "1", "id:1")
+    name = sub_run_id("", RUN_ID, "1", "id:1")
     with pytest.raises(ProgramChanged, match=r"'Write to ann\.' and is now given 'Write to bob\.'"):
         mine.run(mine.agent(Counted(CLERK)), "Write to bob.", run_id=name)
 

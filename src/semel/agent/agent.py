@@ -198,6 +198,10 @@ def _by_name(tools: Tools) -> dict[str, Tool | SubAgent]:
     for name, tool in named:
         if not isinstance(tool, Tool | SubAgent):
             raise UsageError(f"The tool {name!r} is not registered with @guard.tool. Nothing was recorded.")
+        if isinstance(tool, Tool) and tool.compensates is not None:
+            raise UsageError(
+                f"The tool {name!r} undoes {tool.compensates}: it is called by the guard alone. Nothing recorded."
+            )
         if name in found:
             raise UsageError(f"Two tools are named {name!r}. Nothing was recorded.")
         found[name] = tool

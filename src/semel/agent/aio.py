@@ -65,7 +65,7 @@ async def _ask(step: Ask) -> Any:
 
 
 async def _make(step: Make) -> Any:
-    token = CURRENT_RUN.set(step.inner)
+    token = CURRENT_RUN.set(step.run.inside(step.step, step.call_id))
     try:
         return await AsyncRun(step.run).call_at(
             step.tool, step.arguments, step=step.step, call_id=step.call_id

@@ -33,7 +33,6 @@ from semel.agent.log import (
     Answered,
     changed,
 )
-from semel.agent.names import inner_run_id
 from semel.agent.steps import Course, Delegate, Do, Make
 from semel.agent.subagents import SubAgent
 from semel.agent.turns import ToolCall
@@ -108,8 +107,9 @@ class Call:
             self._ensure_may_be_unknown()
             return None
         self._ensure_fits(operation)
-        if operation.state not in lifecycle.TERMINAL or operation.reaped_at is not None:
-            return None
+        is_told = operation.state in lifecycle.TERMINAL and operation.reaped_at is None
+        if not is_told or self._life.run.is_undone(self._key):
+            return None  # for the guard to say
         return Answer(advice.content_of(operation))
 
     def _told_before(self, recorded: Answered, operation: Operation | None) -> Answer | None:
@@ -173,11 +173,10 @@ class Call:
         return Do(lambda: self._life.log.record_answer(self._step, self._call_id, how, content))
 
     def _make(self, tool: Tool) -> Make:
-        inner = self._life.inner_run(self._step, self._call_id)
-        return Make(self._life.run, tool, self._arguments, self._step, self._call_id, inner)
+        return Make(self._life.run, tool, self._arguments, self._step, self._call_id)
 
     def _delegate(self, tool: SubAgent) -> Course:
-        run_id = self._life.inner_run_id(self._step, self._call_id)
+        run_id = self._life.sub_run_id(self._step, self._call_id)
         words = yield Delegate(tool.agent, self._arguments["task"], run_id, self._life.stop)
         return (yield self._record(DELEGATED, words))
 
@@ -307,11 +306,8 @@ class Call:
         return content
 
     def _make_earlier(self, tool: Tool, earlier: Operation) -> Make:
-        core = self._life.run.core
-        run = RunCore(core, earlier.run_id)
-        name = inner_run_id(earlier.namespace, earlier.run_id, earlier.step, earlier.call_id)
-        inner = RunCore(core, name)
-        return Make(run, tool, values.decode(earlier.arguments), earlier.step, earlier.call_id, inner)
+        run = RunCore(self._life.run.core, earlier.run_id)
+        return Make(run, tool, values.decode(earlier.arguments), earlier.step, earlier.call_id)
 
     def _shown_to_person(
         self, doubt: OutcomeUnknown | PausedForPerson, earlier: Operation

@@ -71,6 +71,8 @@ class _Old:
         self._operations = {
             operation.key: operation for operation in guard.store.read_run(guard.namespace, run_id)
         }
+        self._run = RunCore(core_of(guard), run_id)
+        self._run.load()
 
     def entries(self, upto: int | None) -> Iterator[Entry]:
         opening = self._log.recorded(INPUT)
@@ -111,6 +113,10 @@ class _Old:
             return recorded if recorded.how in (UNKNOWN, HELD) else Answered(COPIED, recorded.answer)
         key = keys.idempotency_key(self._agent.guard.namespace, self._run_id, step, call_id)
         operation = self._operations.get(key)
+        if operation is not None and self._run.is_undone(key):
+            self._refuse(
+                f"cannot be forked behind its call of {operation.tool} in turn {step}, which was undone"
+            )
         if operation is not None and operation.state in lifecycle.TERMINAL and operation.reaped_at is None:
             return Answered(COPIED, advice.content_of(operation))
         return Answered(COPIED, self._told_by_the_first(call, step, call_id)) if is_followed else None
@@ -121,11 +127,7 @@ class _Old:
         tool = self._agent.tools.get(call.name)
         if not isinstance(tool, Tool) or tool.business_identity(tool.bind((), call.arguments)) is None:
             self._refuse(f"has no record of its call of {call.name} in turn {step}")
-        return advice.as_recorded(
-            Run(RunCore(core_of(self._agent.guard), self._run_id)).call_at(
-                tool, call.arguments, step=step, call_id=call_id
-            )
-        )
+        return advice.as_recorded(Run(self._run).call_at(tool, call.arguments, step=step, call_id=call_id))
 
     def _refuse(self, why: str) -> NoReturn:
         raise UsageError(f"Run {self._run_id!r} {why}. Nothing was recorded.")

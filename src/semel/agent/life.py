@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from semel import keys
 from semel.agent.claim import RunClaim
 from semel.agent.log import RunLog
-from semel.agent.names import inner_run_id
+from semel.agent.names import sub_run_id
 from semel.agent.stop import Stop
 from semel.engine.core import Core
 from semel.engine.guard import Guard
@@ -74,11 +74,8 @@ class Life:
     def key_of(self, step: str, call_id: str) -> str:
         return keys.idempotency_key(self.guard.namespace, self.run_id, step, call_id)
 
-    def inner_run_id(self, step: str, call_id: str) -> str:
-        return inner_run_id(self.guard.namespace, self.run_id, step, call_id)
-
-    def inner_run(self, step: str, call_id: str) -> RunCore:
-        return RunCore(self.run.core, self.inner_run_id(step, call_id))
+    def sub_run_id(self, step: str, call_id: str) -> str:
+        return sub_run_id(self.guard.namespace, self.run_id, step, call_id)
 
 
 def core_of(guard: Guard) -> Core:

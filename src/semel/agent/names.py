@@ -21,8 +21,8 @@ def stable_id(turn: Turn, position: int) -> str:
     return f"place:{position}"
 
 
-def inner_run_id(namespace: str, run_id: str, step: str, call_id: str) -> str:
-    """The run inside a call: of a sub-agent, or of guarded tools that a tool calls.
+def sub_run_id(namespace: str, run_id: str, step: str, call_id: str) -> str:
+    """The run inside a call of a sub-agent.
 
     The first part is for people. The digest of all coordinates makes it unambiguous, whatever they contain.
     """

@@ -49,7 +49,6 @@ class Make(NamedTuple):
     arguments: Mapping[str, Any]
     step: str
     call_id: str
-    inner: RunCore  # what guarded tools are part of that the tool calls itself
 
 
 class Delegate(NamedTuple):

@@ -45,7 +45,7 @@ def _carry_out(step: Step) -> Any:
 
 
 def _make(step: Make) -> Any:
-    token = CURRENT_RUN.set(step.inner)
+    token = CURRENT_RUN.set(step.run.inside(step.step, step.call_id))
     try:
         return Run(step.run).call_at(step.tool, step.arguments, step=step.step, call_id=step.call_id)
     finally:

@@ -7,6 +7,7 @@ in one query, so that a resumed run replays its finished calls without asking th
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import ContextVar, Token
@@ -36,6 +37,7 @@ class RunCore:
         self.run_id = run_id
         self.tools = tools
         self._positions = itertools.count(1)
+        self._inside = ""
         self._recorded: Mapping[str, Operation] = {}
         self._undone: set[str] = set()
         self._is_undone = False
@@ -49,8 +51,23 @@ class RunCore:
         self._undone = with_wholes(undone, operations) if undone else set()
         self._is_undone = any(op.key == saga for op in operations)
 
+    def is_undone(self, key: str) -> bool:
+        """Whether this operation, or the whole run, was compensated, or is being."""
+        return self._is_undone or key in self._undone
+
     def next_step(self) -> str:
-        return str(next(self._positions))
+        return f"{self._inside}{next(self._positions)}"
+
+    def inside(self, step: str, call_id: str) -> RunCore:
+        """The same run, for the guarded tools that the tool at this place calls itself.
+
+        They are named by that place and counted from one: a resumed run, which replays what came before, would
+        count others in the run's own positions.
+        """
+        inner = copy.copy(self)
+        inner._positions = itertools.count(1)
+        inner._inside = f"{step}/{call_id}/"  # unambiguous: a position has no "/", and the last part has none
+        return inner
 
     def intent(self, tool: Tool, arguments: Mapping[str, Any], step: str, call_id: str) -> Intent:
         """Raises `Unencodable` before anything is written or sent."""
@@ -104,7 +121,7 @@ class RunCore:
 
     def _refuse_undone(self, intent: Intent) -> None:
         """What was undone is not given back as if it stood; and a run that was undone does not go on."""
-        if not self._is_undone and intent.key not in self._undone:
+        if not self.is_undone(intent.key):
             return
         what = f"The run {intent.run_id!r}" if self._is_undone else "It"
         recorded = self._recorded.get(intent.key) or self.core.store.read(intent.key)

@@ -11,7 +11,8 @@ from dialects import DIALECTS, Chat, Messages, Responses, Say, sse
 from model_server import Answer
 from words import ASKED, CHARGE, call, listening
 
-from semel.agent.models.failures import ModelFailed, retry_after_seconds
+from semel.agent import ModelFailed
+from semel.agent.models.failures import retry_after_seconds
 from semel.errors import SemelError
 
 STREAMED = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])

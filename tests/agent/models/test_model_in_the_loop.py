@@ -9,8 +9,7 @@ from dialects import Say
 from model_server import Answer
 
 import semel
-from semel.agent import run_agent
-from semel.agent.models.failures import ModelFailed
+from semel.agent import ModelFailed, run_agent
 
 OPENING = "Renew sub_42."
 RUN_ID = "renewal:sub_42:2026-12"

@@ -14,8 +14,7 @@ from dialects import Chat, Messages, Responses, Say, misshapen
 from model_server import Answer
 from words import ASKED, CHARGE, REASONING, THINKING, after, call, listening, results_in, said
 
-from semel.agent import ToolCall, Turn, Usage
-from semel.agent.models.failures import ModelFailed
+from semel.agent import ModelFailed, ToolCall, Turn, Usage
 from semel.errors import UsageError
 
 # ------------------------------------------------------------------ turns

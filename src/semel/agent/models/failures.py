@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
+from semel.agent.errors import ModelFailed
 from semel.errors import SemelError, UsageError
 
 REFUSED_BUT_NOT_FOR_GOOD: Final = frozenset({408, 409, 425, 429})  # besides every 5xx
@@ -36,28 +37,6 @@ PERMANENT: Final = USED_UP | frozenset(  # what an error's `type` or `code` says
 EXCERPT_CHARACTERS: Final = 300
 TRANSPORTS: Final = frozenset({"httpx", "httpx2", "httpcore", "httpcore2"})
 SDKS: Final = frozenset({"anthropic", "openai"})
-
-
-class ModelFailed(SemelError):
-    """The model gave no whole turn. No turn was recorded and no tool was called.
-
-    `retryable`            whether the same request can succeed later. Never for a 400-type answer.
-    `retry_after_seconds`  how long the provider asks to be left alone; None where it does not say.
-    `status`               the HTTP status of the answer; None where none came, or where it came whole but unusable.
-    """
-
-    def __init__(
-        self,
-        message: str = "",
-        *,
-        retryable: bool = False,
-        retry_after_seconds: float | None = None,
-        status: int | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.retryable = retryable
-        self.retry_after_seconds = retry_after_seconds
-        self.status = status
 
 
 def failed(

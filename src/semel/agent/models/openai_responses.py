@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from semel.agent.models.failures import PERMANENT, ModelFailed, failed, not_whole
+from semel.agent.errors import ModelFailed
+from semel.agent.models.failures import PERMANENT, failed, not_whole
 from semel.agent.models.transcript import (
     Asked,
     Call,
