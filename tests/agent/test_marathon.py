@@ -30,7 +30,7 @@ from semel.testing.postgres_server import PostgresServer
 
 KILLS = os.environ.get("SEMEL_KILLS", "")  # "full", a number, or nothing
 IS_FULL = KILLS == "full"
-pytestmark = [pytest.mark.slow, *([pytest.mark.timeout(0)] if KILLS else [])]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if KILLS else 600)]
 LIVES_MAX = 1_000  # there are about three hundred checkpoints
 CHANCE = random.Random(20)
 

@@ -131,7 +131,9 @@ class RunCourse:
         if self._claim.fence > 1:
             log = yield Do(lambda: RunLog(guard, run_id))
         log.ensure_may_write = self._claim.ensure_held
-        if self._claim.fence > 1:
+        if (
+            self._claim.fence > 1 and not log.has_ended
+        ):  # it may have died between its last word and its release
             fence = self._claim.fence
             yield Do(lambda: log.mark_resumed(fence))
         return log

@@ -2,7 +2,8 @@
 
 Its run is named by the place of the call in the parent's run, so that it is the same run whenever the parent comes
 there again: interrupted, it is resumed with the parent; ended, its last words are in the parent's log, and neither
-its model nor its tools are asked again. It is no effect of its own: its tools are guarded within its own run.
+its model nor its tools are asked again. It is no effect of its own: its tools are guarded within its own run, which
+is not undone with the parent's.
 """
 
 from __future__ import annotations
