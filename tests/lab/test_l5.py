@@ -23,7 +23,7 @@ W1, W2, W3, W4 = Window
 IN_DOUBT = {(BLIND, W2), (BLIND, W3)}  # neither key nor lookup, and the crash left no evidence which it was
 
 
-def no_controls(address, seed):
+def no_controls(address, seed, postgres_url):
     return ()
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import signal
-import sqlite3
 from contextlib import closing
 
 import pytest
 
-from semel.lab import matrix
+from semel.lab import durable, matrix
+from semel.lab.client import World
 from semel.lab.levels import MODULES, Level, Missing, l1_argument_hash, l2_stable_key, load
 from semel.lab.model import ModelKind, ProviderKind, Selection, Verdict, Window
 from semel.lab.scenario import intents_of
@@ -23,7 +23,7 @@ WHATEVER_HAD_HAPPENED = {"W3/1", "W4/1"} | {f"{window}/{step}" for window in Win
 REPEATS, REWORDS = ModelKind.REPEATS, ModelKind.REWORDS
 
 
-def no_controls(address, seed):
+def no_controls(address, seed, postgres_url):
     return ()
 
 
@@ -94,11 +94,12 @@ def test_a_persisted_turn_is_not_asked_for_again(cells):
     assert {cell.redundant_model_calls for cell in cells if cell.at.level == 0} == {1, 2, 3}
 
 
-def test_one_key_with_other_arguments_is_refused():
+def test_one_key_with_other_arguments_is_refused(tmp_path):
     call = ToolCall(id="c", name="charge", arguments={"amount_cents": 100})
     other = ToolCall(id="c", name="charge", arguments={"amount_cents": 50})
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        intents = l2_stable_key.Intents(connection)
+    nowhere = World(address="127.0.0.1:1", cell_id="nowhere")
+    with closing(durable.connect(nowhere, tmp_path)) as database:
+        intents = l2_stable_key.Intents(database)
         intents.write_down("key", l2_stable_key.fingerprint_of(call))
         with pytest.raises(l2_stable_key.KeyReused):
             intents.write_down("key", l2_stable_key.fingerprint_of(other))

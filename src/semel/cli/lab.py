@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
-from semel.lab.model import LEVELS, STEPS, Matrix, ModelKind, ProviderKind, Selection, Window
+from semel.lab.model import LEVELS, STEPS, Matrix, ModelKind, ProviderKind, Selection, StoreKind, Window
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Value = TypeVar("Value")
@@ -20,6 +20,10 @@ guard level × window × step × provider × model.
 Every filter may be given several times; without one, everything is run.
 Exit status: 0 if every cell is as the ladder predicts and every guard broken on purpose is caught, else 1.
 """
+STORE_HELP: Final = (
+    "where the levels keep what must survive: sqlite (default), or postgres on the server that "
+    "SEMEL_POSTGRES_URL names, else on one of its own"
+)
 MATRIX_EXAMPLE: Final = """\
 example: what a naive resume does with a provider that honours keys, and what a stable key changes
   semel lab matrix --level 0 --level 2 --provider honours-keys --out lab-out
@@ -46,6 +50,7 @@ def _add_matrix_to(experiments: Commands) -> None:
     add("--step", action="append", type=int, choices=STEPS, help="at which tool call of the plan")
     add("--provider", action="append", choices=_names(ProviderKind), help="what the provider can do")
     add("--model", action="append", choices=_names(ModelKind), help="what the model does when asked again")
+    add("--store", choices=_names(StoreKind), default=StoreKind.SQLITE.value, help=STORE_HELP)
     add("--seed", type=int, default=0, metavar="N", help="names the call ids; the same seed, the same run")
     add("--out", type=_folder_to_write, metavar="DIR", help="write report.html, summary.csv, matrix.json")
     add("--json", action="store_true", help="print one JSON object and nothing else")
@@ -55,7 +60,7 @@ def _add_matrix_to(experiments: Commands) -> None:
 def matrix(arguments: argparse.Namespace) -> int:
     """Run the grid; 0 if it is as predicted."""
     show = _run_for_programs if arguments.json else _run_for_people
-    found = show(selection_of(arguments), arguments.seed)
+    found = show(selection_of(arguments), arguments.seed, StoreKind(arguments.store))
     if arguments.out is not None:
         _write(found, arguments.out)
     return 0 if found.holds else 1
@@ -71,20 +76,20 @@ def selection_of(arguments: argparse.Namespace) -> Selection:
     )
 
 
-def _run_for_programs(selection: Selection, seed: int) -> Matrix:
+def _run_for_programs(selection: Selection, seed: int, store: StoreKind) -> Matrix:
     from semel.lab import export, matrix
 
-    found = matrix.run(selection, seed=seed)
+    found = matrix.run(selection, seed=seed, store=store)
     print(export.to_json(found))
     return found
 
 
-def _run_for_people(selection: Selection, seed: int) -> Matrix:
+def _run_for_people(selection: Selection, seed: int, store: StoreKind) -> Matrix:
     from semel.lab import matrix
     from semel.lab.report_terminal import Progress, print_headline
 
     with Progress(len(selection.cells())) as progress:
-        found = matrix.run(selection, seed=seed, on_cell=progress.advance)
+        found = matrix.run(selection, seed=seed, store=store, on_cell=progress.advance)
     print_headline(found)
     return found
 

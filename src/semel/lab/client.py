@@ -38,6 +38,7 @@ class World:
 
     address: str  # host:port
     cell_id: str
+    postgres_url: str | None = None  # where the levels keep what must survive; None: in files
     timeout_seconds: float = TIMEOUT_SECONDS
     on_wire: OnWire = unobserved
 

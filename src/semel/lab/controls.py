@@ -26,7 +26,7 @@ from semel.agent import run_agent
 from semel.decide import decide
 from semel.engine.core import Decide
 from semel.engine.tool import Tool
-from semel.lab import injector
+from semel.lab import durable, injector
 from semel.lab.client import World
 from semel.lab.injector import Checkpoint, Finished, Kill
 from semel.lab.levels.l5_semel import Gaps, Script, answer_of
@@ -52,16 +52,16 @@ class Trap:
     spring: Callable[[injector.Run, World, Path], None]
 
 
-def run_controls(address: str, seed: int) -> Sequence[Control]:
+def run_controls(address: str, seed: int, postgres_url: str | None = None) -> Sequence[Control]:
     with tempfile.TemporaryDirectory(prefix="semel-controls-") as folder:
-        return [_run(trap, address, seed, Path(folder)) for trap in TRAPS]
+        return [_run(trap, address, seed, Path(folder), postgres_url) for trap in TRAPS]
 
 
-def _run(trap: Trap, address: str, seed: int, folder: Path) -> Control:
-    found = {
-        kind: _fall(trap, run, World(address=address, cell_id=f"control-{number}-{kind}"), seed, folder)
-        for number, (kind, run) in enumerate((("broken", trap.broken), ("sound", trap.sound)))
-    }
+def _run(trap: Trap, address: str, seed: int, folder: Path, postgres_url: str | None) -> Control:
+    found = {}
+    for number, (kind, run) in enumerate((("broken", trap.broken), ("sound", trap.sound))):
+        world = World(address=address, cell_id=f"control-{number}-{kind}", postgres_url=postgres_url)
+        found[kind] = _fall(trap, run, world, seed, folder)
     is_caught = Verdict.OK < found["broken"] < Verdict.UNKNOWN and found["sound"] is Verdict.OK
     return Control(name=trap.name, caught=is_caught, verdict=found["broken"])
 
@@ -166,8 +166,8 @@ class Semel:
 
     def __call__(self, world: World, folder: Path, checkpoint: Checkpoint) -> None:
         gaps = Gaps(checkpoint)
-        url = f"sqlite:///{folder}/semel.db"
-        with semel.open(url, lease=self.lease, checkpoint=gaps.in_guard, decide=self.decide) as guard:
+        options = {"lease": self.lease, "checkpoint": gaps.in_guard, "decide": self.decide}
+        with durable.open_guard(world, folder, **options) as guard:
             tools = {name: self._tool(guard, world, name, parameters) for name, parameters in _TOOLS.items()}
             for _ in self._until_settled():
                 try:
@@ -232,7 +232,7 @@ def _pass_time(span: timedelta | None) -> None:
 
 def claims_after_the_effect(world: World, folder: Path, checkpoint: Checkpoint) -> None:
     """The effect first, the record of it afterwards: a crash between them leaves no trace."""
-    with semel.open(f"sqlite:///{folder}/semel.db") as guard, guard.run(RUN_ID) as run:
+    with durable.open_guard(world, folder) as guard, guard.run(RUN_ID) as run:
 
         @guard.tool(effect=semel.Unsafe())
         def remember(answer: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,18 @@ import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from semel.lab.model import LEVELS, STEPS, Cell, Coordinates, Matrix, ModelKind, ProviderKind, Verdict, Window
+from semel.lab.model import (
+    LEVELS,
+    STEPS,
+    Cell,
+    Coordinates,
+    Matrix,
+    ModelKind,
+    ProviderKind,
+    StoreKind,
+    Verdict,
+    Window,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,7 +116,8 @@ def command(matrix: Matrix) -> str:
         *_filter("provider", [c.provider for c in at], ProviderKind),
         *_filter("model", [c.model for c in at], ModelKind),
     ]
-    return shlex.join(["semel", "lab", "matrix", *filters, "--seed", str(matrix.seed)])
+    store = [] if matrix.store is StoreKind.SQLITE else ["--store", matrix.store]
+    return shlex.join(["semel", "lab", "matrix", *filters, *store, "--seed", str(matrix.seed)])
 
 
 def _filter(option: str, used: Iterable[object], possible: Iterable[object]) -> list[str]:

@@ -14,17 +14,27 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from semel.lab import injector, levels, world
+from semel.lab import durable, injector, levels, world
 from semel.lab.client import World
 from semel.lab.injector import Finished, GivenUp, Kill, Stuck
 from semel.lab.ladder import predict
 from semel.lab.levels import Level, Missing
-from semel.lab.model import Cell, Control, Coordinates, Matrix, ModelKind, ProviderKind, Selection, Verdict
+from semel.lab.model import (
+    Cell,
+    Control,
+    Coordinates,
+    Matrix,
+    ModelKind,
+    ProviderKind,
+    Selection,
+    StoreKind,
+    Verdict,
+)
 from semel.lab.oracle import judge
 from semel.lab.scenario import intents_of
 from semel.lab.trial import Observation, Trial, crash_free, crashed
@@ -33,7 +43,7 @@ from semel.lab.wire import Settings
 PLAN: Final = "renewal"
 
 OnCell: TypeAlias = Callable[[Cell], None]
-Controls: TypeAlias = Callable[[str, int], Sequence[Control]]  # the world's address, the seed
+Controls: TypeAlias = Callable[[str, int, str | None], Sequence[Control]]  # world's address, seed, database
 Kind: TypeAlias = tuple[ProviderKind, ModelKind]
 
 
@@ -41,16 +51,17 @@ def ignore(cell: Cell) -> None:
     """For callers that only want the result."""
 
 
-def all_controls(address: str, seed: int) -> Sequence[Control]:
+def all_controls(address: str, seed: int, postgres_url: str | None) -> Sequence[Control]:
     from semel.lab import controls  # here, so that a part of the grid can be run without them
 
-    return controls.run_controls(address, seed)
+    return controls.run_controls(address, seed, postgres_url)
 
 
 def run(
     selection: Selection,
     *,
     seed: int = 0,
+    store: StoreKind = StoreKind.SQLITE,
     on_cell: OnCell = ignore,
     controls: Controls = all_controls,
     modules: Mapping[int, str] = levels.MODULES,
@@ -60,12 +71,22 @@ def run(
     `on_cell` is called after each cell, from several threads but never at once.
     """
     started = time.monotonic()
-    injector.warm(modules[number] for number in selection.levels)
-    with world.running() as address, tempfile.TemporaryDirectory(prefix="semel-lab-") as folder:
-        grid = Grid(address=address, seed=seed, folder=Path(folder), on_cell=_one_at_a_time(on_cell))
+    injector.warm([*(modules[number] for number in selection.levels), *durable.MODULES[store]])
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="semel-lab-")))
+        postgres_url = stack.enter_context(durable.server_for(store))
+        address = stack.enter_context(world.running())
+        grid = Grid(
+            address=address,
+            postgres_url=postgres_url,
+            seed=seed,
+            folder=folder,
+            on_cell=_one_at_a_time(on_cell),
+        )
         cells = grid.run(selection, {number: levels.load(number, modules) for number in selection.levels})
-        found = tuple(controls(address, seed))
-    return Matrix(seed=seed, cells=cells, controls=found, seconds=time.monotonic() - started)
+        found = tuple(controls(address, seed, postgres_url))
+    seconds = time.monotonic() - started
+    return Matrix(seed=seed, cells=cells, controls=found, seconds=seconds, store=store)
 
 
 def _one_at_a_time(on_cell: OnCell) -> OnCell:
@@ -83,6 +104,7 @@ class Grid:
     """Where the cells of one run of the lab take place."""
 
     address: str
+    postgres_url: str | None
     seed: int
     folder: Path
     on_cell: OnCell
@@ -165,7 +187,7 @@ class Grid:
         return Settings(provider=provider, model=model, seed=self.seed, plan=PLAN)
 
     def _world(self, cell_id: str) -> World:
-        return World(address=self.address, cell_id=cell_id)
+        return World(address=self.address, cell_id=cell_id, postgres_url=self.postgres_url)
 
     def _folder(self, world: World) -> Path:
         return self.folder / world.cell_id / "durable"

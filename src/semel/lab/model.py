@@ -31,6 +31,13 @@ class ModelKind(StrEnum):
     REWORDS = "rewords"  # asked again, it writes other key order, and dollars for cents
 
 
+class StoreKind(StrEnum):
+    """Where the levels keep what must survive a crash."""
+
+    SQLITE = "sqlite"
+    POSTGRES = "postgres"
+
+
 class Verdict(IntEnum):
     """Ordered by gravity, so that a list of findings folds with `max`."""
 
@@ -118,6 +125,7 @@ class Matrix:
     cells: tuple[Cell, ...]
     controls: tuple[Control, ...]
     seconds: float
+    store: StoreKind = StoreKind.SQLITE
 
     @property
     def holds(self) -> bool:

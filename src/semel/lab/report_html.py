@@ -1,14 +1,7 @@
-"""One run of the lab as one self-contained page: no network, readable on a phone and in the dark.
-
-Everything a run says enters the page as JSON inside a `<script type="application/json">`, and from there
-only as text. So two things must hold, or a tool's error message could become markup: no `<` of the run
-reaches the file (`_embeddable`), and the page writes with `textContent` alone.
-"""
+"""One run of the matrix as a page: what it concluded, the heat map, the cells behind each field."""
 
 from __future__ import annotations
 
-import json
-from importlib.resources import files
 from typing import Any, Final
 
 from semel.lab import ladder
@@ -23,6 +16,7 @@ from semel.lab.headline import (
     processes_killed,
 )
 from semel.lab.model import LEVELS, Cell, Control, Matrix, ModelKind, ProviderKind, Verdict, Window
+from semel.lab.page import page
 
 WINDOWS: Final = {
     Window.W1: ("picked, not written", "The model has picked a tool; the runtime has not written it down."),
@@ -53,14 +47,7 @@ SKIPPED: Final = "Not run, because a part is missing here. It has no verdict and
 
 def render(matrix: Matrix) -> str:
     """The whole page. It asks for nothing beyond itself."""
-    template = files("semel.lab").joinpath("report.html").read_text(encoding="utf-8")
-    return template.replace("/*RUN*/", _embeddable(_payload(matrix)))
-
-
-def _embeddable(payload: object) -> str:
-    """JSON in which no character can end the script element or open another."""
-    text = json.dumps(payload, ensure_ascii=True)
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    return page("report.html", _payload(matrix))
 
 
 def _payload(matrix: Matrix) -> dict[str, Any]:
@@ -93,6 +80,7 @@ def _figures(matrix: Matrix) -> list[tuple[str, str]]:
         ("times a person was asked", str(sum(cell.asks for cell in matrix.cells))),
         ("seconds", f"{matrix.seconds:.1f}"),
         ("seed", str(matrix.seed)),
+        ("store", matrix.store),
     ]
 
 

@@ -143,7 +143,8 @@ def _caught(control: Control) -> Text:
 
 
 def _killed(matrix: Matrix) -> str:
-    return f"{processes_killed(matrix)} real processes killed in {matrix.seconds:.1f} s, seed {matrix.seed}."
+    killed, seconds = processes_killed(matrix), matrix.seconds
+    return f"{killed} real processes killed in {seconds:.1f} s, {matrix.store}, seed {matrix.seed}."
 
 
 def _asks(cells: Iterable[Cell]) -> str:

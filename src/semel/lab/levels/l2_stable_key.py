@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
 from contextlib import closing
 from itertools import count
 from pathlib import Path
 
+from semel.lab import durable
 from semel.lab.client import World
+from semel.lab.durable import Database
 from semel.lab.injector import Checkpoint
 from semel.lab.levels.turn_log import TurnLog
 from semel.lab.model import Window
@@ -30,13 +31,13 @@ CREATE TABLE IF NOT EXISTS intents (
     key         TEXT PRIMARY KEY,
     fingerprint TEXT NOT NULL,
     answer      TEXT           -- NULL: not completed, as far as anyone here knows
-) STRICT
+)
 """
 
 
 def run(world: World, folder: Path, checkpoint: Checkpoint) -> None:
-    with closing(sqlite3.connect(folder / "run.db", isolation_level=None)) as connection:
-        turns, intents = TurnLog(connection), Intents(connection)
+    with closing(durable.connect(world, folder)) as database:
+        turns, intents = TurnLog(database), Intents(database)
         messages, steps = opening(), count(1)
         for number in count(1):  # ends with the script
             turn = turns.turn(number, lambda: world.model.next_turn(messages))
@@ -79,18 +80,18 @@ class KeyReused(Exception):
 
 
 class Intents:
-    """The durable state. In autocommit mode: every statement is durable when it returns."""
+    """The durable state: every statement is so when it returns."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-        connection.execute(SCHEMA)
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        database.execute(SCHEMA)
 
     def write_down(self, key: str, fingerprint: str) -> dict[str, JSON] | None:
         """Record the intent, or find it. Returns the answer if it was completed before."""
-        self._connection.execute(
+        self._database.execute(
             "INSERT INTO intents (key, fingerprint) VALUES (?, ?) ON CONFLICT DO NOTHING", [key, fingerprint]
         )
-        found, answer = self._connection.execute(
+        found, answer = self._database.execute(
             "SELECT fingerprint, answer FROM intents WHERE key = ?", [key]
         ).fetchone()
         if found != fingerprint:
@@ -98,4 +99,4 @@ class Intents:
         return None if answer is None else dict(json.loads(answer))
 
     def complete(self, key: str, answer: dict[str, JSON]) -> None:
-        self._connection.execute("UPDATE intents SET answer = ? WHERE key = ?", [json.dumps(answer), key])
+        self._database.execute("UPDATE intents SET answer = ? WHERE key = ?", [json.dumps(answer), key])

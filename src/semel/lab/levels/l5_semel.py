@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import semel
 from semel.agent import Message, OnText, ToolCall, ToolSpec, Turn, run_agent
+from semel.lab import durable
 from semel.lab.client import World
 from semel.lab.injector import Checkpoint
 from semel.lab.model import ProviderKind, Window
@@ -32,7 +33,7 @@ WINDOWS: Final = {"claimed": Window.W2, "effect_done": Window.W3, "completed": W
 
 def run(world: World, folder: Path, checkpoint: Checkpoint) -> None:
     gaps = Gaps(checkpoint)
-    with semel.open(f"sqlite:///{folder}/semel.db", checkpoint=gaps.in_guard) as guard:
+    with durable.open_guard(world, folder, checkpoint=gaps.in_guard) as guard:
         tools = guarded_tools(guard, world, effect_for(world))
         for _ in range(ASKS_MAX):
             try:

@@ -7,25 +7,24 @@ second time, so call ids and wording survive a crash.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable
 
+from semel.lab.durable import Database
 from semel.lab.wire import Turn
 
-SCHEMA = "CREATE TABLE IF NOT EXISTS turns (number INTEGER PRIMARY KEY, turn TEXT NOT NULL) STRICT"
+SCHEMA = "CREATE TABLE IF NOT EXISTS turns (number INTEGER PRIMARY KEY, turn TEXT NOT NULL)"
 
 
 class TurnLog:
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        """The connection is in autocommit mode: every statement is durable when it returns."""
-        self._connection = connection
-        connection.execute(SCHEMA)
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        database.execute(SCHEMA)
 
     def turn(self, number: int, ask: Callable[[], Turn]) -> Turn:
         """The stored turn; or the model's, once it is stored."""
-        row = self._connection.execute("SELECT turn FROM turns WHERE number = ?", [number]).fetchone()
+        row = self._database.execute("SELECT turn FROM turns WHERE number = ?", [number]).fetchone()
         if row is not None:
             return Turn.from_json(json.loads(row[0]))
         turn = ask()
-        self._connection.execute("INSERT INTO turns VALUES (?, ?)", [number, json.dumps(turn.to_json())])
+        self._database.execute("INSERT INTO turns VALUES (?, ?)", [number, json.dumps(turn.to_json())])
         return turn
