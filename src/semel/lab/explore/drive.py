@@ -1,0 +1,186 @@
+"""Carries out one plan with real processes, and gives what the world saw of it."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import os
+
+from semel.lab import injector
+from semel.lab.client import World
+from semel.lab.explore import faults
+from semel.lab.explore.agent import Life
+from semel.lab.explore.places import ASTRAY, Journal
+from semel.lab.explore.plan import Act, Deed, Plan
+from semel.lab.nursery import Child
+from semel.lab.wire import Counters, Effect
+
+SECONDS_MAX: Final = 20.0  # of one process; past it, it waits for what never comes
+STOPS_WITHIN_SECONDS: Final = 20.0
+POLL_SECONDS: Final = 0.002
+
+
+class Astray(Exception):
+    """A process did not come to the place it was to be struck at: nothing is proved, nothing concluded."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """`journals` has one entry a process, in the order in which they were started. `stuck` says why, or is empty."""
+
+    plan: Plan
+    ledger: Sequence[Effect]
+    counters: Counters
+    journals: Sequence[Journal]
+    stuck: str
+    seconds: float
+
+    @property
+    def recovery(self) -> Journal:
+        """The process that ran to the end."""
+        return self.journals[-1]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stage:
+    """Where the runs of one campaign take place: one world, one folder, one store."""
+
+    address: str
+    folder: Path
+    postgres_url: str | None = None
+    _numbers: count[int] = field(default_factory=count)
+
+    def run(self, plan: Plan) -> Seen:
+        """Raises `Astray`."""
+        run = _Running(self, plan, f"run-{next(self._numbers)}")
+        try:
+            return run.to_its_end()
+        finally:
+            run.clear()
+
+
+class _Running:
+    def __init__(self, stage: Stage, plan: Plan, cell_id: str) -> None:
+        self._plan = plan
+        self._fault = faults.BY_NAME[plan.fault]
+        self._folder = stage.folder / cell_id
+        self._lab = World(address=stage.address, cell_id=cell_id)
+        self._world = World(
+            address=stage.address, cell_id=cell_id, timeout_seconds=self._fault.timeout_seconds
+        )
+        self._store = stage.postgres_url or f"sqlite:///{self._folder}/semel.db"
+        self._journals: list[Journal] = []
+        self._zombies: list[tuple[Child, int, Path]] = []
+        self._started = time.monotonic()
+
+    def to_its_end(self) -> Seen:
+        self._folder.mkdir()
+        self._lab.prepare(self._fault.settings(self._plan.provider, self._plan.struck, self._plan.seed))
+        for number, act in enumerate(self._plan.acts):
+            self._strike(number, act)
+        stuck = self._finish() or self._wake_zombies()
+        self._lab.release_held()
+        return Seen(
+            plan=self._plan,
+            ledger=self._lab.ledger(),
+            counters=self._lab.counters(),
+            journals=self._journals,
+            stuck=stuck,
+            seconds=time.monotonic() - self._started,
+        )
+
+    def clear(self) -> None:
+        """No process is left behind, stopped or not."""
+        for child, pid, _ in self._zombies:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+            child.end()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # -------------------------------------------------------------- one process
+
+    def _life(self, number: int, act: Act | None) -> Life:
+        return Life(
+            world=self._world,
+            store=self._store,
+            namespace=self._lab.cell_id,
+            provider=self._plan.provider,
+            declared=self._fault.declared,
+            lease_ms=self._fault.lease_ms,
+            journal=self._folder / f"life-{number}.journal",
+            guard=self._plan.guard,
+            act=act,
+            in_doubt=tuple(self._journals[-1].in_doubt) if self._journals else (),
+        )
+
+    def _strike(self, number: int, act: Act) -> None:
+        life = self._life(number, act)
+        child = injector.begin(life)
+        if act.deed is Deed.STOP:
+            self._zombies.append((child, _wait_until_stopped(child, life), life.journal))
+        else:
+            exitcode = injector.ended(child, seconds_max=SECONDS_MAX)
+            if exitcode != -signal.SIGKILL:
+                raise Astray(f"{act}: the process ended with {exitcode}. {_last_words(life, exitcode)}")
+        self._journals.append(Journal.read(life.journal))
+
+    def _finish(self) -> str:
+        """A fresh process runs to the end, a failing one is started again as an operator would; why it is stuck."""
+        for again in range(injector.RESUMES_MAX):
+            life = self._life(len(self._plan.acts) + again, None)
+            exitcode = injector.ended(injector.begin(life), seconds_max=SECONDS_MAX)
+            if exitcode is not None:
+                self._journals.append(Journal.read(life.journal))
+            if exitcode == 0:
+                return ""
+        return _last_words(life, exitcode)
+
+    def _wake_zombies(self) -> str:
+        """What was held lands now; then the stopped go on to their own end. Why one of them is stuck, or nothing."""
+        zombies, self._zombies = self._zombies, []
+        for child, pid, journal in zombies:
+            self._lab.release_held()
+            os.kill(pid, signal.SIGCONT)
+            exitcode = injector.ended(child, seconds_max=SECONDS_MAX)
+            if exitcode != 0:
+                return f"the paused process went on and ended with {exitcode}: {_text(journal)}"
+            self._journals.insert(len(self._journals) - 1, Journal.read(journal))
+        return ""
+
+
+def _wait_until_stopped(child: Child, life: Life) -> int:
+    """The stopped process's id. Polls: nothing announces a SIGSTOP to anyone but the parent."""
+    pause, gives_up_at = threading.Event(), time.monotonic() + STOPS_WITHIN_SECONDS
+    while time.monotonic() < gives_up_at:
+        if life.journal.exists():
+            pid = Journal.read(life.journal).pid
+            with suppress(OSError):
+                if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
+                    return pid
+            if not Path(f"/proc/{pid}").exists():
+                break
+        pause.wait(POLL_SECONDS)
+    child.end()
+    raise Astray(f"{life.act}: it never stopped there. {_last_words(life, injector.ended(child))}")
+
+
+def _last_words(life: Life, exitcode: int | None) -> str:
+    if exitcode is None:
+        return f"the process had not ended after {SECONDS_MAX} seconds"
+    if exitcode == ASTRAY:
+        return f"it came to {Journal.read(life.journal).places[-1]!r} there"
+    return _text(life.journal) or f"the process ended with {exitcode}"
+
+
+def _text(journal: Path) -> str:
+    file = journal.with_suffix(".traceback")
+    return file.read_text(encoding="utf-8") if file.exists() else ""
