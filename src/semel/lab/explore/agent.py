@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -23,7 +23,7 @@ import semel
 from semel.agent import run_agent
 from semel.connect import open_store
 from semel.engine.tool import Tool
-from semel.lab import injector
+from semel.lab import injector, power
 from semel.lab.client import StillProcessing, UnexpectedStatus, World
 from semel.lab.explore.guards import guard_named
 from semel.lab.explore.places import Places
@@ -36,6 +36,7 @@ from semel.lab.scenario import OPENING, RUN_ID
 
 CALLS_MAX: Final = 60  # of the same run, each a little later: far more than any recovery seen
 PAUSE_SECONDS_MAX: Final = 0.5
+WAIT: Final = timedelta(seconds=2)  # longer than any lease or deadline here that is waited for
 NO_ANSWER: Final = (OSError, http.client.HTTPException)
 LOOK_AGAIN: Final = timedelta(milliseconds=50)
 WHAT_HAPPENED: Final = {"POST": "provider", "GET": "lookup"}
@@ -58,7 +59,8 @@ class Declared:
 class Life:
     """One process. Called in a child; what it passes stands in `journal` afterwards.
 
-    `in_doubt`  tools that the life before it left in doubt.
+    `in_doubt`    tools that the life before it left in doubt.
+    `flushes_of`  the folder whose flushes are recorded, for a power loss.
     """
 
     world: World
@@ -71,16 +73,21 @@ class Life:
     guard: str = SOUND
     act: Act | None = None
     in_doubt: tuple[str, ...] = ()
+    flushes_of: Path | None = None
 
     def __call__(self) -> None:
         places = Places(self.act, self.journal, in_doubt=self.in_doubt)
         try:
-            _Run(self, places).to_its_end()
+            with self._recording():
+                _Run(self, places).to_its_end()
             places.write()
         except BaseException:
             self.last_words.write_text(traceback.format_exc(), encoding="utf-8")
             places.write()
             os._exit(injector.FAILED)
+
+    def _recording(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.flushes_of is None else power.recording(self.flushes_of)
 
     @property
     def last_words(self) -> Path:
@@ -114,6 +121,7 @@ class _Run:
         with semel.Guard(
             tried.store(store),
             namespace=life.namespace,
+            wait=WAIT,
             lease=timedelta(milliseconds=life.lease_ms),
             checkpoint=self._in_guard,
             decide=tried.decide,
@@ -224,7 +232,8 @@ class _Run:
         assert operation is not None, "a pause names a recorded operation"
         effect = self.world.ask_person(operation.tool, reference=pause.key)
         answer = semel.RunIt() if effect is None else semel.ItHappened(answer_of(effect))
-        try:
+        moved_meanwhile = suppress(semel.ClaimHeld, semel.IllegalTransition, semel.UsageError)
+        with moved_meanwhile:  # by another process: go on from the record
             guard.resolve(
                 pause.key,
                 answer,
@@ -233,8 +242,6 @@ class _Run:
                 fingerprint=pause.fingerprint,
                 attempt=pause.attempt,
             )
-        except (semel.ClaimHeld, semel.IllegalTransition, semel.UsageError):
-            pass  # another process has moved it meanwhile: go on from the record
 
 
 def _pass_time(span: timedelta | None) -> None:

@@ -1,8 +1,8 @@
 """Which runs there are, which of them to make, and the tally.
 
-A crash-free run names its places; a run killed at each of them names the places of its recovery; so all single kills
-and all pairs are known, and nothing of that is a guess. Every other fault is put at each place, or request, where it
-can matter. The short form makes every single kill and every fault once by itself, and a sample of the rest.
+A crash-free run names its places; a run killed at each of them names the places of its recovery; so all single
+kills and all pairs are known, and nothing of that is a guess. Every other fault is put at each place, or request,
+where it can matter. The short form makes every single kill and every fault by itself, and a sample of the rest.
 """
 
 from __future__ import annotations
@@ -146,6 +146,7 @@ class Campaign:
     runs: list[Ran] = field(default_factory=list)
     possible: int = 0
     seconds: float = 0.0  # in which runs were made
+    _recoveries: Mapping[Plan, Sequence[str]] = field(default_factory=dict)  # of the single kills
 
     def __post_init__(self) -> None:
         self._chance = random.Random(self.seed)
@@ -163,6 +164,7 @@ class Campaign:
             for act in acts_at(Deed.KILL, self._judge.places(provider))
         ]
         ran = self._run(singles, at_once=AT_ONCE)
+        self._recoveries = {one.plan: one.recovery for one in ran}
         pairs = [
             replace(one.plan, acts=(*one.plan.acts, again))
             for one in ran
@@ -192,14 +194,29 @@ class Campaign:
                 for struck in fault.struck:
                     yield self._plan(provider, fault=fault.name, struck=struck)
 
-    def _combined(self, fault: Fault, courses: Mapping[tuple[str, ProviderKind, str], Sequence[str]]) -> Iterator[Plan]:
+    def _combined(
+        self, fault: Fault, courses: Mapping[tuple[str, ProviderKind, str], Sequence[str]]
+    ) -> Iterator[Plan]:
         if fault.deed is None:
             return
         for plan in self._struck(fault):
-            course = courses.get((plan.fault, plan.provider, plan.struck)) or self._judge.places(plan.provider)
+            if fault.after:
+                yield from self._in_recovery(fault, plan)
+                continue
+            course = courses.get((plan.fault, plan.provider, plan.struck)) or self._judge.places(
+                plan.provider
+            )
             for act in acts_at(fault.deed, course):
                 if fault.where(act.place, plan.struck):
                     yield replace(plan, acts=(act,))
+
+    def _in_recovery(self, fault: Fault, plan: Plan) -> Iterator[Plan]:
+        """The first process is killed; its recovery is what is struck."""
+        assert fault.deed is not None
+        for single, recovery in self._recoveries.items():
+            if single.provider is plan.provider and single.acts[0].place in fault.after:
+                for act in acts_at(fault.deed, recovery):
+                    yield replace(plan, acts=(*single.acts, act))
 
     # -------------------------------------------------------------- running
 
@@ -270,7 +287,9 @@ class Judge:
                     self._crash_free[provider] = seen
                     break
             else:
-                raise RuntimeError(f"no crash-free run with the provider {provider}: {seen.stuck or seen.counters}")
+                raise RuntimeError(
+                    f"no crash-free run with the provider {provider}: {seen.stuck or seen.counters}"
+                )
         return self._crash_free[provider]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 import shutil
 import signal
 import threading
@@ -13,14 +15,12 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-import os
-
-from semel.lab import injector
+from semel.lab import injector, power
 from semel.lab.client import World
 from semel.lab.explore import faults
 from semel.lab.explore.agent import Life
 from semel.lab.explore.places import ASTRAY, Journal
-from semel.lab.explore.plan import Act, Deed, Plan
+from semel.lab.explore.plan import POWER_LOSSES, Act, Deed, Plan
 from semel.lab.nursery import Child
 from semel.lab.wire import Counters, Effect
 
@@ -35,7 +35,7 @@ class Astray(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """`journals` has one entry a process, in the order in which they were started. `stuck` says why, or is empty."""
+    """`journals` has one entry a process, in the order of their starts. `stuck` says why, or is empty."""
 
     plan: Plan
     ledger: Sequence[Effect]
@@ -77,16 +77,18 @@ class _Running:
         self._world = World(
             address=stage.address, cell_id=cell_id, timeout_seconds=self._fault.timeout_seconds
         )
-        self._store = stage.postgres_url or f"sqlite:///{self._folder}/semel.db"
+        self._durable = self._folder / "durable"
+        self._store = stage.postgres_url or f"sqlite:///{self._durable}/semel.db"
         self._journals: list[Journal] = []
         self._zombies: list[tuple[Child, int, Path]] = []
         self._started = time.monotonic()
 
     def to_its_end(self) -> Seen:
-        self._folder.mkdir()
+        self._durable.mkdir(parents=True)
         self._lab.prepare(self._fault.settings(self._plan.provider, self._plan.struck, self._plan.seed))
         for number, act in enumerate(self._plan.acts):
             self._strike(number, act)
+        threading.Event().wait(self._fault.recovery_after_ms / 1000 if self._plan.acts else 0)
         stuck = self._finish() or self._wake_zombies()
         self._lab.release_held()
         return Seen(
@@ -119,6 +121,7 @@ class _Running:
             journal=self._folder / f"life-{number}.journal",
             guard=self._plan.guard,
             act=act,
+            flushes_of=self._durable if self._loses_power() else None,
             in_doubt=tuple(self._journals[-1].in_doubt) if self._journals else (),
         )
 
@@ -131,7 +134,22 @@ class _Running:
             exitcode = injector.ended(child, seconds_max=SECONDS_MAX)
             if exitcode != -signal.SIGKILL:
                 raise Astray(f"{act}: the process ended with {exitcode}. {_last_words(life, exitcode)}")
+            self._cut_power(act)
         self._journals.append(Journal.read(life.journal))
+
+    def _loses_power(self) -> bool:
+        return any(act.deed in POWER_LOSSES for act in self._plan.acts)
+
+    def _cut_power(self, act: Act) -> None:
+        match act.deed:
+            case Deed.POWER_LOSS:
+                power.lose_unflushed(self._durable)
+            case Deed.TORN_WRITES:
+                power.lose_unflushed(self._durable, keeps=self._keeps)
+
+    def _keeps(self, name: str, sector: int) -> bool:
+        """By chance, the same in every run of this plan."""
+        return random.Random(f"{self._plan.seed}/{self._plan.acts}/{name}/{sector}").random() < 0.5
 
     def _finish(self) -> str:
         """A fresh process runs to the end, a failing one is started again as an operator would; why it is stuck."""
@@ -145,7 +163,7 @@ class _Running:
         return _last_words(life, exitcode)
 
     def _wake_zombies(self) -> str:
-        """What was held lands now; then the stopped go on to their own end. Why one of them is stuck, or nothing."""
+        """What was held lands now; then the stopped go on to their own end. Why one of them is stuck."""
         zombies, self._zombies = self._zombies, []
         for child, pid, journal in zombies:
             self._lab.release_held()
@@ -153,7 +171,8 @@ class _Running:
             exitcode = injector.ended(child, seconds_max=SECONDS_MAX)
             if exitcode != 0:
                 return f"the paused process went on and ended with {exitcode}: {_text(journal)}"
-            self._journals.insert(len(self._journals) - 1, Journal.read(journal))
+            woken = Journal.read(journal)
+            self._journals[-1].divergences = max(self._journals[-1].divergences, woken.divergences)
         return ""
 
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from semel.lab.explore.agent import Declared
 from semel.lab.explore.plan import KILLS, Deed
 from semel.lab.ladder import TOOLS
-from semel.lab.model import ProviderKind
+from semel.lab.model import ModelKind, ProviderKind
 from semel.lab.wire import Fault as OnWire
 from semel.lab.wire import Part, Settings, Strike
 
@@ -35,6 +35,7 @@ SHORT_TIMEOUT_SECONDS: Final = 0.3
 BEYOND_THE_TIMEOUT_MS: Final = 500
 WITHIN_THE_DEADLINE_MS: Final = 60
 LAG_MS: Final = 120
+KEY_TTL_MS: Final = 600
 FOR_EVER_MS: Final = 3_600_000
 
 Where: TypeAlias = Callable[[str, str], bool]  # a place's name, the tool that is struck
@@ -47,7 +48,10 @@ def everywhere(place: str, struck: str) -> bool:
 def from_request_to_record(place: str, struck: str) -> bool:
     """While the struck tool's request is under way, or its outcome not recorded."""
     tool = re.escape(struck) if struck else r"\w+"
-    return re.fullmatch(rf"(provider|lookup|person) {tool}: .*|.* {tool}|write .* of {tool} .*", place) is not None
+    return (
+        re.fullmatch(rf"(provider|lookup|person) {tool}: .*|.* {tool}|write .* of {tool} .*", place)
+        is not None
+    )
 
 
 def sent(place: str, struck: str) -> bool:
@@ -58,11 +62,24 @@ def sending(place: str, struck: str) -> bool:
     return place.startswith("provider ") and place.endswith(": sending")
 
 
+def between_request_and_record(place: str, struck: str) -> bool:
+    """From the claim on, to the record of the outcome."""
+    return (
+        re.fullmatch(
+            r"provider \w+: \w+|(claimed|effect_done) \w+"
+            r"|write claim of \w+ \(.*\): after|write committed of \w+ \(.*\): before",
+            place,
+        )
+        is not None
+    )
+
+
 def happened_and_unrecorded(place: str, struck: str) -> bool:
     """The effect stands, and the record does not show it."""
-    return re.fullmatch(
-        r"provider \w+: received|effect_done \w+|write committed of \w+ \(.*\): before", place
-    ) is not None
+    return (
+        re.fullmatch(r"provider \w+: received|effect_done \w+|write committed of \w+ \(.*\): before", place)
+        is not None
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,7 +90,9 @@ class Fault:
     `struck`    whose requests can be struck; a run has one of them.
     `deed`      what it is combined with, at each place of `where`; None: nothing.
     `is_alone`  whether there is a run with the strike alone.
-    `declared`  what the tool's author says; `settings` what the provider does.
+    `after`     places at which a first process is killed, so that the deed strikes its recovery.
+    `declared`  what the tool's author says; the figures after it are what the provider does.
+    `needs_person`  whether in this world only a person can settle a doubt, whatever the provider.
     """
 
     name: str
@@ -83,7 +102,9 @@ class Fault:
     struck: tuple[str, ...] = NOTHING
     deed: Deed | None = None
     where: Where = everywhere
+    after: tuple[str, ...] = ()
     is_alone: bool = False
+    needs_person: bool = False
     is_true: bool = True
     beyond_sight: bool = False
     declared: Declared = TRUE
@@ -91,14 +112,14 @@ class Fault:
     drops_late: bool = True
     forgets_keys_after_ms: int | None = None
     timeout_seconds: float = TIMEOUT_SECONDS
+    recovery_after_ms: int = 0
     lease_ms: int = LEASE_MS
     stores: tuple[str, ...] = ("sqlite", "postgres")
 
     def settings(self, provider: ProviderKind, struck: str, seed: int) -> Settings:
-        from dataclasses import replace
-
         return Settings(
             provider=provider,
+            model=ModelKind.REWORDS,
             seed=seed,
             lag_ms=self.lag_ms,
             drops_late=self.drops_late,
@@ -138,6 +159,36 @@ FAULTS: Final = (
         deed=Deed.STOP,
         lease_ms=SHORT_LEASE_MS,
     ),
+    Fault(
+        name="zombie in recovery",
+        meaning="SIGKILL; the recovery is stopped; another one runs to the end; SIGCONT, and two have recovered.",
+        deed=Deed.STOP,
+        after=("claimed charge", "effect_done charge"),
+        lease_ms=SHORT_LEASE_MS,
+    ),
+    Fault(
+        name="key expired",
+        meaning="Recovery comes only when the provider has, as declared, forgotten the key: a person is asked.",
+        providers=(HONOURS_KEYS,),
+        deed=Deed.KILL,
+        where=between_request_and_record,
+        needs_person=True,
+        declared=Declared(key_ttl_ms=KEY_TTL_MS),
+        forgets_keys_after_ms=KEY_TTL_MS,
+        recovery_after_ms=KEY_TTL_MS + 50,
+    ),
+    Fault(
+        name="power loss",
+        meaning="SIGKILL, and every byte that SQLite had not flushed is gone.",
+        deed=Deed.POWER_LOSS,
+        stores=("sqlite",),
+    ),
+    Fault(
+        name="power loss, torn writes",
+        meaning="SIGKILL; of each sector that SQLite had not flushed, chance says whether it is there.",
+        deed=Deed.TORN_WRITES,
+        stores=("sqlite",),
+    ),
     on_effect(
         "response dropped",
         "It took effect; the connection closes without an answer.",
@@ -165,17 +216,13 @@ FAULTS: Final = (
         "The request is still on its way when recovery looks, and lands within its deadline.",
         OnWire(strike=Strike.HOLD, held_ms=WITHIN_THE_DEADLINE_MS),
     ),
-    on_effect(
-        "5xx after commit", "It took effect, and is answered 503.", OnWire(strike=Strike.ERROR_ANSWER)
-    ),
+    on_effect("5xx after commit", "It took effect, and is answered 503.", OnWire(strike=Strike.ERROR_ANSWER)),
     on_effect(
         "409 in progress",
         "The provider works on it, answers 409 meanwhile, also to a resend, and then it takes effect.",
         OnWire(strike=Strike.IN_PROGRESS, held_ms=WITHIN_THE_DEADLINE_MS),
     ),
-    on_effect(
-        "429", "Refused with Retry-After: it took no effect.", OnWire(strike=Strike.TOO_MANY)
-    ),
+    on_effect("429", "Refused with Retry-After: it took no effect.", OnWire(strike=Strike.TOO_MANY)),
     Fault(
         name="model's response dropped",
         meaning="The model's turn is lost on its way; it is asked again and words it differently.",

@@ -20,12 +20,6 @@ from semel.lab.explore.plan import Act, Deed
 
 ASTRAY: Final = 3  # exit status of a process that came to another place than its act names
 
-_SIGNALS: Final = {
-    Deed.KILL: signal.SIGKILL,
-    Deed.POWER_LOSS: signal.SIGKILL,
-    Deed.STOP: signal.SIGSTOP,
-}
-
 
 @dataclass(kw_only=True, slots=True)
 class Journal:
@@ -99,4 +93,4 @@ class Places:
         self.write()
         if self._names[-1] != act.place:
             os._exit(ASTRAY)
-        os.kill(os.getpid(), _SIGNALS[act.deed])
+        os.kill(os.getpid(), signal.SIGSTOP if act.deed is Deed.STOP else signal.SIGKILL)

@@ -19,6 +19,10 @@ class Deed(StrEnum):
     KILL = "kill"  # SIGKILL
     STOP = "stop"  # SIGSTOP; it goes on once another process has run to the end
     POWER_LOSS = "power-loss"  # SIGKILL, and every byte that was not flushed is gone
+    TORN_WRITES = "torn-writes"  # SIGKILL, and of every sector that was not flushed chance decides
+
+
+POWER_LOSSES: Final = (Deed.POWER_LOSS, Deed.TORN_WRITES)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Final
 from semel.lab import oracle
 from semel.lab.explore import faults
 from semel.lab.explore.drive import Seen
-from semel.lab.explore.plan import Deed
+from semel.lab.explore.plan import POWER_LOSSES
 from semel.lab.model import Coordinates, ModelKind, ProviderKind, Verdict, Window
 from semel.lab.scenario import intents_of
 from semel.lab.wire import Effect, Settings
@@ -39,9 +39,7 @@ class Finding:
 
 def judge(seen: Seen, baseline: Sequence[Effect]) -> Finding:
     """`baseline`: the ledger of a crash-free run in the same world."""
-    found = oracle.judge(
-        seen.ledger, baseline, meant=MEANT, at=_somewhere(seen), is_stuck=bool(seen.stuck)
-    )
+    found = oracle.judge(seen.ledger, baseline, meant=MEANT, at=_somewhere(seen), is_stuck=bool(seen.stuck))
     false_asks = _false_asks(seen)
     grave = max(found.verdict, Verdict.FALSE_ASK if false_asks else Verdict.OK)
     divergences = max(journal.divergences for journal in seen.journals)
@@ -71,17 +69,17 @@ def _name(grave: Verdict, duplicates: int, divergences: int) -> str:
 def _false_asks(seen: Seen) -> int:
     """Questions beyond what nobody but a person could know.
 
-    Only a provider that neither takes the same key again nor answers a lookup leaves such a doubt: one for each
-    process that was struck while the tool's operation was open, and for each request that got no answer.
+    Only a provider that neither takes the same key (any more) nor answers a lookup leaves such a doubt: one for
+    each process that was struck while the tool's operation was open, and for each request that got no answer.
     """
     asked = Counter(ask.tool for ask in seen.counters.asks)
-    if seen.plan.provider is not ProviderKind.BLIND:
+    if not (seen.plan.provider is ProviderKind.BLIND or faults.BY_NAME[seen.plan.fault].needs_person):
         return asked.total()
     doubts: Counter[str] = Counter()
     for journal in seen.journals:
         doubts.update(journal.unanswered)
     for act, journal in zip(seen.plan.acts, seen.journals, strict=False):
-        doubts.update(journal.claimed if act.deed is Deed.POWER_LOSS else journal.in_doubt)
+        doubts.update(journal.claimed if act.deed in POWER_LOSSES else journal.in_doubt)
     return (asked - doubts).total()
 
 

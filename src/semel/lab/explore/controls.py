@@ -1,0 +1,161 @@
+"""Guards broken on purpose, in real processes: each has to be caught, and the sound guard not, in the same trap.
+
+The traps are runs of the campaign's own kind. A broken guard walks into them one after the other until one catches
+it; what it passes proves nothing yet. One that passes them all has survived, and fails the campaign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from semel.lab.explore.campaign import Judge, Ran, each
+from semel.lab.explore.drive import Stage
+from semel.lab.explore.plan import KILLS, SOUND, Act, Deed, Plan
+from semel.lab.model import ProviderKind, StoreKind
+from semel.lab.mutants import MUTANTS
+
+HONOURS_KEYS, HAS_LOOKUP, BLIND = ProviderKind
+AT_ONCE: Final = 6
+
+NOT_HERE: Final[Mapping[str, str]] = {
+    "ignores once_per": "no tool of this plan declares a business identity",
+    "takes any arguments": "the persisted turn gives every attempt the same arguments",
+    "runs names together": "the agent loop names the steps itself, without colons",
+    "leaves the step out of the key": "the agent loop's call ids do not repeat",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trap:
+    """`acts`: (deed, the place's name), found in the guard's own course, whatever ordinals it has there."""
+
+    provider: ProviderKind
+    fault: str = KILLS
+    struck: str = ""
+    acts: tuple[tuple[Deed, str], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Caught:
+    """A broken guard. `by` is the run that caught it, or None: it survived."""
+
+    name: str
+    broken: str
+    by: Ran | None
+    walked: int  # traps that it walked into
+
+    @property
+    def is_caught(self) -> bool:
+        return self.by is not None
+
+
+def kill(place: str) -> tuple[Deed, str]:
+    return Deed.KILL, place
+
+
+def stop(place: str) -> tuple[Deed, str]:
+    return Deed.STOP, place
+
+
+def on_each(providers: Sequence[ProviderKind], **named: object) -> tuple[Trap, ...]:
+    return tuple(Trap(provider=provider, **named) for provider in providers)  # type: ignore[arg-type]
+
+
+ALL: Final = tuple(ProviderKind)
+TRAPS: Final = (
+    *on_each((HAS_LOOKUP, BLIND, HONOURS_KEYS), acts=(kill("provider charge: received"),)),
+    *on_each((HAS_LOOKUP, BLIND), acts=(kill("provider charge: sending"),)),
+    *on_each((HAS_LOOKUP, BLIND), fault="zombie", acts=(stop("provider charge: sending"),)),
+    *on_each((HAS_LOOKUP, BLIND), fault="zombie", acts=(stop("claimed charge"),)),
+    *on_each((HAS_LOOKUP,), fault="zombie", acts=(stop("effect_done charge"),)),
+    *on_each((HAS_LOOKUP, BLIND), fault="request held", struck="charge"),
+    *on_each(ALL, fault="response dropped", struck="charge"),
+    *on_each((HAS_LOOKUP,), fault="lookup lags", acts=(kill("provider charge: received"),)),
+    *on_each((HAS_LOOKUP,), fault="lookup down", acts=(kill("provider charge: received"),)),
+    *on_each((HAS_LOOKUP, HONOURS_KEYS), fault="429", struck="charge"),
+    *on_each((HONOURS_KEYS,), fault="key expired", acts=(kill("provider charge: received"),)),
+    *on_each(
+        (HAS_LOOKUP,),
+        fault="zombie in recovery",
+        acts=(kill("claimed charge"), stop("claiming charge")),
+    ),
+    *on_each(
+        (HAS_LOOKUP,),
+        fault="broken: a request lands after its deadline",
+        struck="charge",
+        acts=(stop("provider charge: sent"),),
+    ),
+    *on_each(
+        (HAS_LOOKUP,),
+        fault="broken: the lookup lags longer than declared",
+        acts=(stop("provider charge: received"),),
+    ),
+)
+
+
+class NoSuchPlace(Exception):
+    """This guard's course does not pass the trap's place."""
+
+
+def try_controls(
+    stage: Stage, judge: Judge, *, store: StoreKind, seed: int, on_caught: Callable[[Caught], None]
+) -> tuple[Caught, ...]:
+    """All broken guards that a campaign of real processes can show; see `NOT_HERE` for the others."""
+
+    def walk(name: str) -> Caught:
+        return _walk(Walker(stage, judge, store, seed), name)
+
+    found = []
+    names = [mutant.name for mutant in MUTANTS if mutant.name not in NOT_HERE]
+    for caught in each(walk, names, at_once=AT_ONCE):
+        on_caught(caught)
+        found.append(caught)
+    return tuple(found)
+
+
+def _walk(walker: Walker, name: str) -> Caught:
+    broken = next(mutant.broken for mutant in MUTANTS if mutant.name == name)
+    for walked, trap in enumerate(TRAPS, 1):
+        ran = walker.into(trap, name)
+        if ran is not None and ran.is_bad and ran.finding.verdict != "UNKNOWN" and not walker.catches_sound(trap):
+            return Caught(name=name, broken=broken, by=ran, walked=walked)
+    return Caught(name=name, broken=broken, by=None, walked=len(TRAPS))
+
+
+@dataclass(frozen=True, slots=True)
+class Walker:
+    stage: Stage
+    judge: Judge
+    store: StoreKind
+    seed: int
+
+    def into(self, trap: Trap, guard: str) -> Ran | None:
+        """None: this guard does not come to the trap."""
+        plan = Plan(
+            provider=trap.provider,
+            fault=trap.fault,
+            struck=trap.struck,
+            store=self.store,
+            guard=guard,
+            seed=self.seed,
+        )
+        try:
+            return self.judge.run(replace(plan, acts=self._located(plan, trap.acts)))
+        except NoSuchPlace:
+            return None
+
+    def catches_sound(self, trap: Trap) -> bool:
+        ran = self.into(trap, SOUND)
+        return ran is None or ran.is_bad
+
+    def _located(self, plan: Plan, acts: Sequence[tuple[Deed, str]]) -> tuple[Act, ...]:
+        """The acts with the ordinals that their places have in this guard's own course, in a sound world."""
+        located: tuple[Act, ...] = ()
+        for deed, place in acts:
+            course = self.stage.run(replace(plan, fault=KILLS, struck="", acts=located)).recovery.places
+            if place not in course:
+                raise NoSuchPlace(place)
+            located = (*located, Act(deed=deed, at=course.index(place) + 1, place=place))
+        return located
