@@ -35,6 +35,7 @@ TRIES_MAX: Final = 4  # of a run whose process came to another place, because th
 BASELINE_TRIES_MAX: Final = 5
 WARMED: Final = ("semel.lab.explore.agent", "semel.stores.sqlite.store", "semel.lab.mutants")
 
+S = TypeVar("S")
 T = TypeVar("T")
 OnRun: TypeAlias = "Callable[[Ran], None]"
 
@@ -297,11 +298,11 @@ def acts_at(deed: Deed, places: Sequence[str]) -> list[Act]:
     return [Act(deed=deed, at=number, place=place) for number, place in enumerate(places, 1)]
 
 
-def each(work: Callable[[Plan], T], plans: Sequence[Plan], *, at_once: int) -> Iterator[T]:
+def each(work: Callable[[S], T], given: Sequence[S], *, at_once: int) -> Iterator[T]:
     """In their order, several at a time; if interrupted, all children are ended."""
     pool = ThreadPoolExecutor(at_once)
     try:
-        yield from pool.map(work, plans)
+        yield from pool.map(work, given)
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
         injector.end_all()

@@ -6,7 +6,7 @@ it; what it passes proves nothing yet. One that passes them all has survived, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -119,7 +119,12 @@ def _walk(walker: Walker, name: str) -> Caught:
     broken = next(mutant.broken for mutant in MUTANTS if mutant.name == name)
     for walked, trap in enumerate(TRAPS, 1):
         ran = walker.into(trap, name)
-        if ran is not None and ran.is_bad and ran.finding.verdict != "UNKNOWN" and not walker.catches_sound(trap):
+        if (
+            ran is not None
+            and ran.is_bad
+            and ran.finding.verdict != "UNKNOWN"
+            and not walker.catches_sound(trap)
+        ):
             return Caught(name=name, broken=broken, by=ran, walked=walked)
     return Caught(name=name, broken=broken, by=None, walked=len(TRAPS))
 
