@@ -305,6 +305,7 @@ class Course:
                 raise refusals.record_vanished(self._intent)
             action = decide_late_result(current, self.tool.effect, fence=mine.fence)
             if isinstance(action, actions.Accept):
+                yield from self._note_other_result(mine, current, result, value)
                 return
             if isinstance(action, actions.Diverge):
                 break
@@ -318,6 +319,22 @@ class Course:
         entry = lifecycle.note_divergence(current, fence=mine.fence, why=why, now=self.core.store.now())
         yield from self._tell(Apply(Note(entry)), mine, value)
         raise refusals.diverged(current, why, value)
+
+    def _note_other_result(
+        self, mine: Operation, current: Operation, result: str, value: Any
+    ) -> Generator[Step, Any, None]:
+        """Two attempts under one key are one effect if the provider kept its word, and then one result.
+
+        Noted and not raised: a provider may also answer a repeated key in other words.
+        """
+        if current.state is not State.COMMITTED or current.fence == mine.fence or current.result == result:
+            return
+        why = (
+            f"attempt {mine.fence} returned another result than the recorded one of attempt {current.fence}: "
+            "perhaps the provider did not honour the key"
+        )
+        entry = lifecycle.note_divergence(current, fence=mine.fence, why=why, now=self.core.store.now())
+        yield from self._tell(Apply(Note(entry)), mine, value)
 
     def _tell(self, step: Apply, mine: Operation, value: Any) -> Generator[Step, Any, Outcome]:
         """The result is in hand: a store that does not take it must not make the caller lose it."""

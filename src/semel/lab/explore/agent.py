@@ -61,6 +61,7 @@ class Life:
 
     `in_doubt`    tools that the life before it left in doubt.
     `flushes_of`  the folder whose flushes are recorded, for a power loss.
+    `person_takes_their_time`  else they look at once, and may see nothing of what is about to land.
     """
 
     world: World
@@ -74,6 +75,7 @@ class Life:
     act: Act | None = None
     in_doubt: tuple[str, ...] = ()
     flushes_of: Path | None = None
+    person_takes_their_time: bool = True
 
     def __call__(self) -> None:
         places = Places(self.act, self.journal, in_doubt=self.in_doubt)
@@ -227,7 +229,12 @@ class _Run:
     # -------------------------------------------------------------- the person
 
     def _ask_person(self, guard: semel.Guard, pause: semel.PausedForPerson) -> None:
-        """The lab plays the person, who looks into the provider's own books and answers truly."""
+        """The lab plays the person, who looks into the provider's own books and answers truly.
+
+        What is still on its way is in no book; one who takes their time has waited for it.
+        """
+        if self.life.person_takes_their_time:
+            _pass_time(self.life.declared.request_deadline)
         operation = guard.read(pause.key)
         assert operation is not None, "a pause names a recorded operation"
         effect = self.world.ask_person(operation.tool, reference=pause.key)

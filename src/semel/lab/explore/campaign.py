@@ -217,7 +217,8 @@ class Campaign:
         for single, recovery in self._recoveries.items():
             if single.provider is plan.provider and single.acts[0].place in fault.after:
                 for act in acts_at(fault.deed, recovery):
-                    yield replace(plan, acts=(*single.acts, act))
+                    if fault.where(act.place, plan.struck):
+                        yield replace(plan, acts=(*single.acts, act))
 
     # -------------------------------------------------------------- running
 

@@ -20,6 +20,12 @@ HONOURS_KEYS, HAS_LOOKUP, BLIND = ProviderKind
 AT_ONCE: Final = 6
 
 NOT_HERE: Final[Mapping[str, str]] = {
+    "takes a falsy answer for absent": "the lookups here answer in typed evidence",
+    "takes any row for its own": "the provider's lookup here finds no other's row",
+    "lets two recoverers claim": "takes two claims in one instant, which no process can be brought to",
+    "compares no fence": "takes two claims in one instant, which no process can be brought to",
+    "takes a refused connection for final": "the world here refuses no connection",
+    "believes a refused resend": "no answer of the provider here is taken for a refusal",
     "ignores once_per": "no tool of this plan declares a business identity",
     "takes any arguments": "the persisted turn gives every attempt the same arguments",
     "runs names together": "the agent loop names the steps itself, without colons",
@@ -70,16 +76,20 @@ TRAPS: Final = (
     *on_each((HAS_LOOKUP, BLIND), fault="zombie", acts=(stop("provider charge: sending"),)),
     *on_each((HAS_LOOKUP, BLIND), fault="zombie", acts=(stop("claimed charge"),)),
     *on_each((HAS_LOOKUP,), fault="zombie", acts=(stop("effect_done charge"),)),
-    *on_each((HAS_LOOKUP, BLIND), fault="request held", struck="charge"),
+    *on_each((HAS_LOOKUP,), fault="zombie, longer lease", acts=(stop("claimed charge"),)),
+    *on_each((BLIND,), fault="rival", acts=((Deed.RIVAL, "provider charge: sent"),)),
+    *on_each((HAS_LOOKUP,), fault="request held", struck="charge"),
+    *on_each((BLIND,), fault="request held, hasty person", struck="charge"),
+    *on_each((HAS_LOOKUP,), fault="429, then the next request held", struck="charge"),
     *on_each(ALL, fault="response dropped", struck="charge"),
     *on_each((HAS_LOOKUP,), fault="lookup lags", acts=(kill("provider charge: received"),)),
     *on_each((HAS_LOOKUP,), fault="lookup down", acts=(kill("provider charge: received"),)),
     *on_each((HAS_LOOKUP, HONOURS_KEYS), fault="429", struck="charge"),
     *on_each((HONOURS_KEYS,), fault="key expired", acts=(kill("provider charge: received"),)),
     *on_each(
-        (HAS_LOOKUP,),
-        fault="zombie in recovery",
-        acts=(kill("claimed charge"), stop("claiming charge")),
+        (HONOURS_KEYS,),
+        fault="key expires while recovering",
+        acts=(kill("provider charge: received"), kill("provider charge: received")),
     ),
     *on_each(
         (HAS_LOOKUP,),
@@ -95,21 +105,31 @@ TRAPS: Final = (
 )
 
 
+def ignore(caught: Caught) -> None:
+    """For callers that only want the result."""
+
+
 class NoSuchPlace(Exception):
     """This guard's course does not pass the trap's place."""
 
 
 def try_controls(
-    stage: Stage, judge: Judge, *, store: StoreKind, seed: int, on_caught: Callable[[Caught], None]
+    stage: Stage,
+    judge: Judge,
+    *,
+    store: StoreKind,
+    seed: int,
+    names: Sequence[str] = (),
+    on_caught: Callable[[Caught], None] = ignore,
 ) -> tuple[Caught, ...]:
-    """All broken guards that a campaign of real processes can show; see `NOT_HERE` for the others."""
+    """Try these broken guards; all that a campaign of real processes can show, unless named (see `NOT_HERE`)."""
 
     def walk(name: str) -> Caught:
         return _walk(Walker(stage, judge, store, seed), name)
 
     found = []
-    names = [mutant.name for mutant in MUTANTS if mutant.name not in NOT_HERE]
-    for caught in each(walk, names, at_once=AT_ONCE):
+    tried = names or [mutant.name for mutant in MUTANTS if mutant.name not in NOT_HERE]
+    for caught in each(walk, tried, at_once=AT_ONCE):
         on_caught(caught)
         found.append(caught)
     return tuple(found)

@@ -80,7 +80,7 @@ class _Running:
         self._durable = self._folder / "durable"
         self._store = stage.postgres_url or f"sqlite:///{self._durable}/semel.db"
         self._journals: list[Journal] = []
-        self._zombies: list[tuple[Child, int, Path]] = []
+        self._zombies: list[tuple[Child, int | None, Path]] = []  # with the id of one that is stopped
         self._started = time.monotonic()
 
     def to_its_end(self) -> Seen:
@@ -88,7 +88,6 @@ class _Running:
         self._lab.prepare(self._fault.settings(self._plan.provider, self._plan.struck, self._plan.seed))
         for number, act in enumerate(self._plan.acts):
             self._strike(number, act)
-        threading.Event().wait(self._fault.recovery_after_ms / 1000 if self._plan.acts else 0)
         stuck = self._finish() or self._wake_zombies()
         self._lab.release_held()
         return Seen(
@@ -103,8 +102,7 @@ class _Running:
     def clear(self) -> None:
         """No process is left behind, stopped or not."""
         for child, pid, _ in self._zombies:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+            _continue(pid)
             child.end()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -122,20 +120,23 @@ class _Running:
             guard=self._plan.guard,
             act=act,
             flushes_of=self._durable if self._loses_power() else None,
+            person_takes_their_time=not self._fault.has_hasty_person,
             in_doubt=tuple(self._journals[-1].in_doubt) if self._journals else (),
         )
 
     def _strike(self, number: int, act: Act) -> None:
         life = self._life(number, act)
         child = injector.begin(life)
-        if act.deed is Deed.STOP:
-            self._zombies.append((child, _wait_until_stopped(child, life), life.journal))
+        if act.deed in (Deed.STOP, Deed.RIVAL):
+            pid = _wait_until_there(child, life)
+            self._zombies.append((child, pid if act.deed is Deed.STOP else None, life.journal))
         else:
             exitcode = injector.ended(child, seconds_max=SECONDS_MAX)
             if exitcode != -signal.SIGKILL:
                 raise Astray(f"{act}: the process ended with {exitcode}. {_last_words(life, exitcode)}")
             self._cut_power(act)
         self._journals.append(Journal.read(life.journal))
+        threading.Event().wait(self._fault.recovery_after_ms / 1000)
 
     def _loses_power(self) -> bool:
         return any(act.deed in POWER_LOSSES for act in self._plan.acts)
@@ -167,29 +168,45 @@ class _Running:
         zombies, self._zombies = self._zombies, []
         for child, pid, journal in zombies:
             self._lab.release_held()
-            os.kill(pid, signal.SIGCONT)
+            _continue(pid)
             exitcode = injector.ended(child, seconds_max=SECONDS_MAX)
             if exitcode != 0:
-                return f"the paused process went on and ended with {exitcode}: {_text(journal)}"
+                return f"the process that went on ended with {exitcode}: {_text(journal)}"
             woken = Journal.read(journal)
             self._journals[-1].divergences = max(self._journals[-1].divergences, woken.divergences)
         return ""
 
 
-def _wait_until_stopped(child: Child, life: Life) -> int:
-    """The stopped process's id. Polls: nothing announces a SIGSTOP to anyone but the parent."""
+def _wait_until_there(child: Child, life: Life) -> int:
+    """The id of the process, once it is at its act's place (and stopped, if that is the act).
+
+    Polls: nothing announces a SIGSTOP to anyone but the parent.
+    """
+    assert life.act is not None
     pause, gives_up_at = threading.Event(), time.monotonic() + STOPS_WITHIN_SECONDS
     while time.monotonic() < gives_up_at:
         if life.journal.exists():
-            pid = Journal.read(life.journal).pid
-            with suppress(OSError):
-                if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
-                    return pid
-            if not Path(f"/proc/{pid}").exists():
+            journal = Journal.read(life.journal)
+            if journal.places[life.act.at - 1 : life.act.at] != [life.act.place]:
                 break
+            if life.act.deed is Deed.RIVAL or _is_stopped(journal.pid):
+                return journal.pid
         pause.wait(POLL_SECONDS)
     child.end()
-    raise Astray(f"{life.act}: it never stopped there. {_last_words(life, injector.ended(child))}")
+    raise Astray(f"{life.act}: it never came there. {_last_words(life, injector.ended(child))}")
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return False
+
+
+def _continue(pid: int | None) -> None:
+    if pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 def _last_words(life: Life, exitcode: int | None) -> str:

@@ -34,8 +34,10 @@ TIMEOUT_SECONDS: Final = 10.0
 SHORT_TIMEOUT_SECONDS: Final = 0.3
 BEYOND_THE_TIMEOUT_MS: Final = 500
 WITHIN_THE_DEADLINE_MS: Final = 60
-LAG_MS: Final = 120
-KEY_TTL_MS: Final = 600
+SLOW_ANSWER_MS: Final = 200
+LAG_MS: Final = 600  # longer than the request's deadline: that alone does not cover it
+LONGER_LEASE_MS: Final = 3_000
+KEY_TTL_MS: Final = 2_000
 FOR_EVER_MS: Final = 3_600_000
 
 Where: TypeAlias = Callable[[str, str], bool]  # a place's name, the tool that is struck
@@ -56,6 +58,10 @@ def from_request_to_record(place: str, struck: str) -> bool:
 
 def sent(place: str, struck: str) -> bool:
     return place == f"provider {struck}: sent"
+
+
+def claimed(place: str, struck: str) -> bool:
+    return place.startswith("claimed ")
 
 
 def sending(place: str, struck: str) -> bool:
@@ -93,6 +99,7 @@ class Fault:
     `after`     places at which a first process is killed, so that the deed strikes its recovery.
     `declared`  what the tool's author says; the figures after it are what the provider does.
     `needs_person`  whether in this world only a person can settle a doubt, whatever the provider.
+    `has_hasty_person`  one who looks into the books at once, and answers.
     """
 
     name: str
@@ -105,6 +112,7 @@ class Fault:
     after: tuple[str, ...] = ()
     is_alone: bool = False
     needs_person: bool = False
+    has_hasty_person: bool = False
     is_true: bool = True
     beyond_sight: bool = False
     declared: Declared = TRUE
@@ -160,6 +168,19 @@ FAULTS: Final = (
         lease_ms=SHORT_LEASE_MS,
     ),
     Fault(
+        name="zombie, longer lease",
+        meaning="Paused for less than its lease says: it is not dead, and whoever thinks so meets it again.",
+        deed=Deed.STOP,
+        where=claimed,
+        lease_ms=LONGER_LEASE_MS,
+    ),
+    Fault(
+        name="rival",
+        meaning="A second process starts on the same run while the first one, alive, goes on; answers are slow.",
+        strikes=(OnWire(strike=Strike.DELAY_ANSWER, delay_ms=SLOW_ANSWER_MS, times=len(TOOL_NAMES)),),
+        deed=Deed.RIVAL,
+    ),
+    Fault(
         name="zombie in recovery",
         meaning="SIGKILL; the recovery is stopped; another one runs to the end; SIGCONT, and two have recovered.",
         deed=Deed.STOP,
@@ -176,6 +197,18 @@ FAULTS: Final = (
         declared=Declared(key_ttl_ms=KEY_TTL_MS),
         forgets_keys_after_ms=KEY_TTL_MS,
         recovery_after_ms=KEY_TTL_MS + 50,
+    ),
+    Fault(
+        name="key expires while recovering",
+        meaning="Each recovery comes while the key is remembered, and is killed; the last one comes too late.",
+        providers=(HONOURS_KEYS,),
+        deed=Deed.KILL,
+        after=("provider charge: received",),
+        where=happened_and_unrecorded,
+        needs_person=True,
+        declared=Declared(key_ttl_ms=KEY_TTL_MS),
+        forgets_keys_after_ms=KEY_TTL_MS,
+        recovery_after_ms=KEY_TTL_MS * 6 // 10,
     ),
     Fault(
         name="power loss",
@@ -216,6 +249,17 @@ FAULTS: Final = (
         "The request is still on its way when recovery looks, and lands within its deadline.",
         OnWire(strike=Strike.HOLD, held_ms=WITHIN_THE_DEADLINE_MS),
     ),
+    Fault(
+        name="request held, hasty person",
+        meaning="A person looks at once, sees nothing, and says run it; then the first request lands.",
+        providers=(BLIND,),
+        strikes=(OnWire(strike=Strike.HOLD, held_ms=WITHIN_THE_DEADLINE_MS),),
+        struck=TOOL_NAMES,
+        deed=Deed.KILL,
+        where=from_request_to_record,
+        is_alone=True,
+        has_hasty_person=True,
+    ),
     on_effect("5xx after commit", "It took effect, and is answered 503.", OnWire(strike=Strike.ERROR_ANSWER)),
     on_effect(
         "409 in progress",
@@ -223,6 +267,15 @@ FAULTS: Final = (
         OnWire(strike=Strike.IN_PROGRESS, held_ms=WITHIN_THE_DEADLINE_MS),
     ),
     on_effect("429", "Refused with Retry-After: it took no effect.", OnWire(strike=Strike.TOO_MANY)),
+    on_effect(
+        "429, then the next request held",
+        "The first request is refused; the second is still on its way when recovery looks.",
+        OnWire(strike=Strike.TOO_MANY),
+        strikes=(
+            OnWire(strike=Strike.TOO_MANY),
+            OnWire(strike=Strike.HOLD, held_ms=WITHIN_THE_DEADLINE_MS),
+        ),
+    ),
     Fault(
         name="model's response dropped",
         meaning="The model's turn is lost on its way; it is asked again and words it differently.",

@@ -93,4 +93,5 @@ class Places:
         self.write()
         if self._names[-1] != act.place:
             os._exit(ASTRAY)
-        os.kill(os.getpid(), signal.SIGSTOP if act.deed is Deed.STOP else signal.SIGKILL)
+        if act.deed is not Deed.RIVAL:
+            os.kill(os.getpid(), signal.SIGSTOP if act.deed is Deed.STOP else signal.SIGKILL)

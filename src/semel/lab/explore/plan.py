@@ -17,6 +17,7 @@ class Deed(StrEnum):
     """What ends, or interrupts, a process at a place."""
 
     KILL = "kill"  # SIGKILL
+    RIVAL = "rival"  # nothing ends: from there on, another process runs beside it
     STOP = "stop"  # SIGSTOP; it goes on once another process has run to the end
     POWER_LOSS = "power-loss"  # SIGKILL, and every byte that was not flushed is gone
     TORN_WRITES = "torn-writes"  # SIGKILL, and of every sector that was not flushed chance decides

@@ -13,7 +13,7 @@ from typing import Final
 from semel.lab import oracle
 from semel.lab.explore import faults
 from semel.lab.explore.drive import Seen
-from semel.lab.explore.plan import POWER_LOSSES
+from semel.lab.explore.plan import POWER_LOSSES, Deed
 from semel.lab.model import Coordinates, ModelKind, ProviderKind, Verdict, Window
 from semel.lab.scenario import intents_of
 from semel.lab.wire import Effect, Settings
@@ -79,7 +79,10 @@ def _false_asks(seen: Seen) -> int:
     for journal in seen.journals:
         doubts.update(journal.unanswered)
     for act, journal in zip(seen.plan.acts, seen.journals, strict=False):
-        doubts.update(journal.claimed if act.deed in POWER_LOSSES else journal.in_doubt)
+        if act.deed is not Deed.RIVAL:
+            doubts.update(journal.claimed if act.deed in POWER_LOSSES else journal.in_doubt)
+    if faults.BY_NAME[seen.plan.fault].has_hasty_person:
+        doubts += doubts  # who looks too early is asked once more
     return (asked - doubts).total()
 
 
