@@ -31,7 +31,7 @@ from semel.stores.sqlite.place import memory_folder
 
 AT_ONCE: Final = 4  # two cores, and a run waits for its world now and then
 AT_ONCE_WAITING: Final = 8  # most faults are waited out
-TRIES_MAX: Final = 4  # of a run whose process came to another place, because the machine was busy
+TRIES_MAX: Final = 6  # of a run whose process came to another place, because the machine was busy
 BASELINE_TRIES_MAX: Final = 5
 WARMED: Final = ("semel.lab.explore.agent", "semel.stores.sqlite.store", "semel.lab.mutants")
 
@@ -49,7 +49,7 @@ class Size:
 
 
 FULL: Final = Size()
-SHORT: Final = Size(pairs=240, of_a_fault=8)
+SHORT: Final = Size(pairs=180, of_a_fault=5)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -296,7 +296,12 @@ class Judge:
 
 
 def acts_at(deed: Deed, places: Sequence[str]) -> list[Act]:
-    return [Act(deed=deed, at=number, place=place) for number, place in enumerate(places, 1)]
+    passed: Counter[str] = Counter()
+    acts = []
+    for number, place in enumerate(places, 1):
+        passed[place] += 1
+        acts.append(Act(deed=deed, at=number, place=place, nth=passed[place]))
+    return acts
 
 
 def each(work: Callable[[S], T], given: Sequence[S], *, at_once: int) -> Iterator[T]:

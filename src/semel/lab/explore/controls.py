@@ -35,12 +35,16 @@ NOT_HERE: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trap:
-    """`acts`: (deed, the place's name), found in the guard's own course, whatever ordinals it has there."""
+    """`acts`: (deed, the place's name), found in the guard's own course, whatever ordinals it has there.
+
+    `meant_for`: the broken guards that walk into this one first; all of them walk into all, until they are caught.
+    """
 
     provider: ProviderKind
     fault: str = KILLS
     struck: str = ""
     acts: tuple[tuple[Deed, str], ...] = ()
+    meant_for: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,35 +74,82 @@ def on_each(providers: Sequence[ProviderKind], **named: object) -> tuple[Trap, .
 
 
 ALL: Final = tuple(ProviderKind)
+IN_DOUBT: Final = (kill("provider charge: received"),)
 TRAPS: Final = (
-    *on_each((HAS_LOOKUP, BLIND, HONOURS_KEYS), acts=(kill("provider charge: received"),)),
+    *on_each((HAS_LOOKUP, BLIND, HONOURS_KEYS), acts=IN_DOUBT),
     *on_each((HAS_LOOKUP, BLIND), acts=(kill("provider charge: sending"),)),
     *on_each((HAS_LOOKUP, BLIND), fault="zombie", acts=(stop("provider charge: sending"),)),
-    *on_each((HAS_LOOKUP, BLIND), fault="zombie", acts=(stop("claimed charge"),)),
-    *on_each((HAS_LOOKUP,), fault="zombie", acts=(stop("effect_done charge"),)),
-    *on_each((HAS_LOOKUP,), fault="zombie, longer lease", acts=(stop("claimed charge"),)),
-    *on_each((BLIND,), fault="rival", acts=((Deed.RIVAL, "provider charge: sent"),)),
-    *on_each((HAS_LOOKUP,), fault="request held", struck="charge"),
-    *on_each((BLIND,), fault="request held, hasty person", struck="charge"),
-    *on_each((HAS_LOOKUP,), fault="429, then the next request held", struck="charge"),
-    *on_each(ALL, fault="response dropped", struck="charge"),
-    *on_each((HAS_LOOKUP,), fault="lookup lags", acts=(kill("provider charge: received"),)),
-    *on_each((HAS_LOOKUP,), fault="lookup down", acts=(kill("provider charge: received"),)),
-    *on_each((HAS_LOOKUP, HONOURS_KEYS), fault="429", struck="charge"),
-    *on_each((HONOURS_KEYS,), fault="key expired", acts=(kill("provider charge: received"),)),
-    *on_each(
-        (HONOURS_KEYS,),
-        fault="key expires while recovering",
-        acts=(kill("provider charge: received"), kill("provider charge: received")),
+    Trap(
+        provider=HAS_LOOKUP,
+        fault="zombie",
+        acts=(stop("claimed charge"),),
+        meant_for=("believes in its own lease",),
     ),
-    *on_each(
-        (HAS_LOOKUP,),
+    Trap(
+        provider=BLIND,
+        fault="zombie",
+        acts=(stop("claimed charge"),),
+        meant_for=("overwrites a terminal state",),
+    ),
+    Trap(
+        provider=HAS_LOOKUP,
+        fault="zombie, longer lease",
+        acts=(stop("claimed charge"),),
+        meant_for=("takes over a live owner", "takes silence for death"),
+    ),
+    Trap(provider=BLIND, fault="rival", acts=((Deed.RIVAL, "provider charge: sent"),)),
+    Trap(
+        provider=HAS_LOOKUP,
+        fault="request held",
+        struck="charge",
+        meant_for=(
+            "believes an early absent",
+            "ignores the request's deadline",
+            "takes any error for not sent",
+        ),
+    ),
+    Trap(
+        provider=BLIND,
+        fault="request held, hasty person",
+        struck="charge",
+        meant_for=("runs at once on a person's word",),
+    ),
+    Trap(
+        provider=HAS_LOOKUP,
+        fault="429, then the next request held",
+        struck="charge",
+        meant_for=("counts quiet from the first send", "takes any error for final"),
+    ),
+    *on_each(ALL, fault="response dropped", struck="charge"),
+    Trap(provider=HAS_LOOKUP, fault="lookup lags", acts=IN_DOUBT, meant_for=("ignores the lookup's lag",)),
+    Trap(
+        provider=HAS_LOOKUP,
+        fault="lookup down",
+        acts=IN_DOUBT,
+        meant_for=("takes an inconclusive answer for absent",),
+    ),
+    *on_each((HAS_LOOKUP, HONOURS_KEYS), fault="429", struck="charge"),
+    Trap(
+        provider=HONOURS_KEYS,
+        fault="key expired",
+        acts=IN_DOUBT,
+        meant_for=("resends under a forgotten key",),
+    ),
+    Trap(
+        provider=HONOURS_KEYS,
+        fault="key expires while recovering",
+        acts=(*IN_DOUBT, *IN_DOUBT),
+        meant_for=("counts the key's age from its last send",),
+    ),
+    Trap(
+        provider=HAS_LOOKUP,
         fault="broken: a request lands after its deadline",
         struck="charge",
         acts=(stop("provider charge: sent"),),
+        meant_for=("drops late results",),
     ),
-    *on_each(
-        (HAS_LOOKUP,),
+    Trap(
+        provider=HAS_LOOKUP,
         fault="broken: the lookup lags longer than declared",
         acts=(stop("provider charge: received"),),
     ),
@@ -137,7 +188,7 @@ def try_controls(
 
 def _walk(walker: Walker, name: str) -> Caught:
     broken = next(mutant.broken for mutant in MUTANTS if mutant.name == name)
-    for walked, trap in enumerate(TRAPS, 1):
+    for walked, trap in enumerate(sorted(TRAPS, key=lambda trap: name not in trap.meant_for), 1):
         ran = walker.into(trap, name)
         if (
             ran is not None

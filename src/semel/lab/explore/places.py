@@ -14,11 +14,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from semel.lab.explore.plan import Act, Deed
-
-ASTRAY: Final = 3  # exit status of a process that came to another place than its act names
 
 
 @dataclass(kw_only=True, slots=True)
@@ -62,7 +60,7 @@ class Places:
         if threading.get_ident() != self._thread:
             return
         self._names.append(name)
-        if self._act is not None and len(self._names) == self._act.at:
+        if self._act is not None and name == self._act.place and self._names.count(name) == self._act.nth:
             self._strike(self._act)
 
     def note_state(self, tool: str, *, is_in_doubt: bool) -> None:
@@ -91,7 +89,5 @@ class Places:
 
     def _strike(self, act: Act) -> None:
         self.write()
-        if self._names[-1] != act.place:
-            os._exit(ASTRAY)
         if act.deed is not Deed.RIVAL:
             os.kill(os.getpid(), signal.SIGSTOP if act.deed is Deed.STOP else signal.SIGKILL)

@@ -28,11 +28,16 @@ POWER_LOSSES: Final = (Deed.POWER_LOSS, Deed.TORN_WRITES)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Act:
-    """One process is struck at the `at`-th place that it passes (from 1), which is named `place`."""
+    """One process is struck when it passes a place of this name for the `nth` time.
+
+    `at` is the place's ordinal in the course that it was chosen from. It is not what is counted: how often a lookup
+    is repeated depends on the time of day, and would shift all that comes after.
+    """
 
     deed: Deed
     at: int
     place: str
+    nth: int = 1
 
     def __str__(self) -> str:
         return f"{self.deed} at place {self.at}, {self.place!r}"
