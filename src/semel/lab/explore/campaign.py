@@ -21,7 +21,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from semel.lab import durable, injector, world
 from semel.lab.explore import faults
-from semel.lab.explore.drive import Astray, Seen, Stage
+from semel.lab.explore.drive import Astray, NeverThere, Seen, Stage
 from semel.lab.explore.faults import FAULTS, Fault
 from semel.lab.explore.plan import KILLS, Act, Deed, Plan
 from semel.lab.explore.verdict import Finding, is_bad, judge
@@ -67,10 +67,15 @@ class Ran:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Explored:
-    """What a campaign came to. `possible`: the runs there are, within its bound."""
+    """What a campaign came to. `possible`: the runs there are, within its bound.
+
+    `never_there`: of which so many could not be made, because no process came to their place any more (one that
+    asks a second time, or waits, only where a machine is as fast as it was): they are no runs.
+    """
 
     runs: tuple[Ran, ...]
     possible: int
+    never_there: int
     kills_a_second: float
     seconds: float
     seed: int
@@ -129,6 +134,7 @@ def explore(
     return Explored(
         runs=tuple(campaign.runs),
         possible=campaign.possible,
+        never_there=campaign.never_there,
         kills_a_second=kills / kill_seconds,
         seconds=time.monotonic() - started,
         seed=seed,
@@ -146,6 +152,7 @@ class Campaign:
     on_run: OnRun
     runs: list[Ran] = field(default_factory=list)
     possible: int = 0
+    never_there: int = 0
     seconds: float = 0.0  # in which runs were made
     _recoveries: Mapping[Plan, Sequence[str]] = field(default_factory=dict)  # of the single kills
 
@@ -226,6 +233,9 @@ class Campaign:
         started = time.monotonic()
         found = []
         for ran in each(self._judge.run, plans, at_once=at_once):
+            if ran is None:
+                self.never_there += 1
+                continue
             self.on_run(ran)
             found.append(ran)
         self.runs.extend(found)
@@ -252,12 +262,17 @@ class Judge:
     def ledger(self, provider: ProviderKind) -> Sequence[Effect]:
         return self._baseline(provider).ledger
 
-    def run(self, plan: Plan) -> Ran:
+    def run(self, plan: Plan) -> Ran | None:
+        """None: no process came to the place. Every place of a crash-free run is reached, or the run is UNKNOWN."""
         try:
             baseline = self.ledger(plan.provider)
             seen = self._seen(plan)
         except injector.GivenUp:
             raise
+        except NeverThere as why:
+            if plan.fault == KILLS and len(plan.acts) == 1:
+                return Ran(plan=plan, finding=Finding(verdict="UNKNOWN", because=str(why)), is_bad=True)
+            return None
         except Exception:
             finding = Finding(verdict="UNKNOWN", because=traceback.format_exc())
             return Ran(plan=plan, finding=finding, is_bad=True)

@@ -31,7 +31,11 @@ POLL_SECONDS: Final = 0.002
 
 
 class Astray(Exception):
-    """A process did not come to the place it was to be struck at: nothing is proved, nothing concluded."""
+    """A process was not struck where it was to be: nothing is proved, nothing concluded."""
+
+
+class NeverThere(Astray):
+    """It ran to its end by another way: what it has to repeat or to wait for depends on the time of day."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,6 +137,8 @@ class _Running:
             self._zombies.append((child, pid if act.deed is Deed.STOP else None, life.journal))
         else:
             exitcode = injector.ended(child, seconds_max=SECONDS_MAX)
+            if exitcode == 0:
+                raise NeverThere(f"{act}: the process ended without passing it")
             if exitcode != -signal.SIGKILL:
                 raise Astray(f"{act}: the process ended with {exitcode}. {_last_words(life, exitcode)}")
             self._cut_power(act)
@@ -203,7 +209,10 @@ def _wait_until_there(child: Child, life: Life) -> int:
                 return journal.pid
         pause.wait(POLL_SECONDS)
     child.end()
-    raise Astray(f"{life.act}: it never came there. {_last_words(life, injector.ended(child))}")
+    exitcode = injector.ended(child)
+    if exitcode == 0:
+        raise NeverThere(f"{life.act}: the process ended without passing it")
+    raise Astray(f"{life.act}: it never came there. {_last_words(life, exitcode)}")
 
 
 def _is_stopped(pid: int) -> bool:

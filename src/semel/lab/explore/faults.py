@@ -37,7 +37,8 @@ WITHIN_THE_DEADLINE_MS: Final = 60
 SLOW_ANSWER_MS: Final = 200
 LAG_MS: Final = 600  # longer than the request's deadline: that alone does not cover it
 LONGER_LEASE_MS: Final = 3_000
-KEY_TTL_MS: Final = 2_000
+KEY_TTL_MS: Final = 1_000
+LONG_KEY_TTL_MS: Final = 4_000  # two recoveries, one within it and one after it, however busy the machine
 FOR_EVER_MS: Final = 3_600_000
 
 Where: TypeAlias = Callable[[str, str], bool]  # a place's name, the tool that is struck
@@ -206,9 +207,9 @@ FAULTS: Final = (
         after=("provider charge: received",),
         where=happened_and_unrecorded,
         needs_person=True,
-        declared=Declared(key_ttl_ms=KEY_TTL_MS),
-        forgets_keys_after_ms=KEY_TTL_MS,
-        recovery_after_ms=KEY_TTL_MS * 6 // 10,
+        declared=Declared(key_ttl_ms=LONG_KEY_TTL_MS),
+        forgets_keys_after_ms=LONG_KEY_TTL_MS,
+        recovery_after_ms=LONG_KEY_TTL_MS * 6 // 10,
     ),
     Fault(
         name="power loss",

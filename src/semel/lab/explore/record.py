@@ -85,7 +85,10 @@ def replay(file: Path) -> Replayed:
     plan = Plan.from_json(raw["plan"])
     with stage_for(StoreKind(plan.store)) as stage:
         judge = Judge(stage, lambda provider: Plan(provider=provider, store=plan.store, seed=plan.seed))
-        return Replayed(recorded=raw["verdict"], again=judge.run(plan))
+        again = judge.run(plan)
+    if again is None:
+        raise UsageError(f"{file}: no process comes to that place any more. Nothing is concluded.")
+    return Replayed(recorded=raw["verdict"], again=again)
 
 
 def _read(file: Path) -> dict[str, Any]:

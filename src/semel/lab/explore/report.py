@@ -39,8 +39,9 @@ def to_json(found: Explored) -> str:
 
 def bound(found: Explored) -> str:
     """How much of what there is was run."""
+    unmade = f" ({found.never_there} came to their place no more)" if found.never_there else ""
     return (
-        f"{len(found.runs)} runs of {found.possible} possible, on {found.store}, seed {found.seed}: "
+        f"{len(found.runs)} runs of {found.possible} possible{unmade}, on {found.store}, seed {found.seed}: "
         f"{found.seconds:.0f} s, {found.kills_a_second:.1f} kill-and-recover runs a second."
     )
 

@@ -19,7 +19,7 @@ from semel.lab.scenario import intents_of
 from semel.lab.wire import Effect, Settings
 
 DIVERGED: Final = "DIVERGED"
-FALSE_ALARM: Final = "FALSE_ALARM"
+FALSE_ALARM: Final = "FALSE_ALARM"  # a divergence was told of, and there is no second effect
 GRAVITY: Final = ("OK", DIVERGED, FALSE_ALARM, *(verdict.name for verdict in Verdict if verdict))
 MEANT: Final = intents_of(Settings(provider=ProviderKind.BLIND).plan)
 
