@@ -18,7 +18,6 @@ from semel.lab.model import ProviderKind
 
 RUNS_SHOWN_MAX: Final = 40  # behind one square: those to look at first, then the others in their order
 ONE, TWO = "kill", "two kills"
-CONTROLS: Final = "broken guards"
 
 
 def to_json(found: Explored) -> str:
@@ -94,6 +93,8 @@ def page(found: Explored, controls: Sequence[Caught], *, command: str) -> str:
     squares = [
         square for row in rows for provider in ProviderKind if (square := _square(found.runs, row, provider))
     ]
+    squares += map(_control, controls)
+    rows += map(_row_of_control, controls)
     content = heat_map.Page(
         title="Semel, explored",
         lead="Every place of a run, struck by whatever can go wrong there, in real processes; the provider's own "
@@ -104,7 +105,8 @@ def page(found: Explored, controls: Sequence[Caught], *, command: str) -> str:
         columns=[str(provider) for provider in ProviderKind],
         squares=squares,
         about={ONE: faults.BY_NAME[KILLS].meaning, TWO: "A second SIGKILL, at every place of the recovery."}
-        | {fault.name: fault.meaning for fault in faults.FAULTS if fault.name in found.faults},
+        | {fault.name: fault.meaning for fault in faults.FAULTS if fault.name in found.faults}
+        | {_row_of_control(control): control.broken for control in controls},
         figures=[
             ("runs", str(len(found.runs))),
             ("possible", str(found.possible)),
@@ -125,15 +127,6 @@ def _notes(found: Explored, controls: Sequence[Caught]) -> list[str]:
             f"Where a declaration was broken and the first sender is dead ({'; '.join(unseen)}), nobody is left to "
             "hear of the second effect: these duplicates are silent, and only the provider's books show them."
         )
-    notes += [
-        f"Broken guard: {control.name}. {control.broken} "
-        + (
-            f"Caught ({control.by.finding.verdict}): {control.by.plan.name}."
-            if control.by
-            else "It SURVIVED."
-        )
-        for control in controls
-    ]
     if controls:
         notes.append(
             "Broken guards that this plan cannot show, and `semel lab simulate` does: "
@@ -156,6 +149,25 @@ def _square(runs: Sequence[Ran], row: str, provider: ProviderKind) -> heat_map.S
         text=_counted(counts),
         runs=tuple(map(_run, here[:RUNS_SHOWN_MAX])),
     )
+
+
+def _control(control: Caught) -> heat_map.Square:
+    """In the column of the provider with which it was caught."""
+    row = _row_of_control(control)
+    if control.by is None:
+        text = f"passed all {control.walked} traps"
+        return heat_map.Square(row=row, column=str(ProviderKind.HONOURS_KEYS), verdict="SURVIVED", text=text)
+    return heat_map.Square(
+        row=row,
+        column=str(control.by.plan.provider),
+        verdict="CAUGHT",
+        text=f"{control.by.finding.verdict}, {control.by.plan.fault}",
+        runs=(_run(control.by),),
+    )
+
+
+def _row_of_control(control: Caught) -> str:
+    return f"broken guard: {control.name}"
 
 
 def _row_of(ran: Ran) -> str:
