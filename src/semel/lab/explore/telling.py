@@ -25,6 +25,8 @@ class TellingStore:
         self.read_history = store.read_history
         self.read_divergences = store.read_divergences
         self.read_log = store.read_log
+        self.has_announced = store.has_announced
+        self.outbox = store.outbox
         self.transaction = store.transaction
         self.join = store.join
         self.now = store.now
