@@ -169,6 +169,13 @@ class _Connection(http.client.HTTPConnection):
     def __del__(self) -> None:
         self.close()
 
+    def has_unread(self) -> bool:
+        if self.sock is None:
+            return False
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        return bool(poll.poll(0))
+
 
 _local = threading.local()
 
@@ -179,6 +186,6 @@ def _connection(address: str, timeout_seconds: float) -> _Connection:
         _local.owner = owner
         _local.connection = _Connection(address, timeout=timeout_seconds)
     connection: _Connection = _local.connection
-    if connection.sock is not None and select.select([connection.sock], [], [], 0)[0]:
+    if connection.has_unread():
         connection.close()  # the end, or an answer to nothing we asked: the next one would be taken for ours
     return connection
