@@ -29,7 +29,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class LeaveInDoubt:
-    """The owner is gone, or a person looked too early: move to UNKNOWN."""
+    """The owner is gone: move to UNKNOWN."""
 
     event: Event
 

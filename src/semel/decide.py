@@ -104,15 +104,11 @@ def decide_late_result(operation: Operation, effect: Effect, *, fence: int) -> L
 
 
 def _decide_pending(operation: Operation, effect: Effect, now: datetime) -> Action:
-    """A person may have seen no effect while an earlier request was still on its way: if so, in doubt again."""
+    """A person may have seen no effect while an earlier request was still on its way."""
     if not isinstance(effect, Unsafe) or operation.send_deadline_at is None:
         return Claim()
     lands_by = operation.send_deadline_at + effect.request_deadline
-    if operation.updated_at >= lands_by:
-        return Claim()
-    if now < lands_by:
-        return Wait(lands_by, "an earlier request may still land")
-    return LeaveInDoubt(Event.ANSWERED_EARLY)
+    return Claim() if now >= lands_by else Wait(lands_by, "an earlier request may still land")
 
 
 def _decide_invoked(

@@ -6,7 +6,7 @@ the table raises `IllegalTransition` before anything is written. A terminal stat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -21,7 +21,6 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], State]] = MappingProxyType(
     {
         (_S.PENDING, _E.CLAIMED): _S.INVOKED,
         (_S.PENDING, _E.REPORTED_LATE): _S.COMMITTED,  # declared absent too early; its worker knows better
-        (_S.PENDING, _E.ANSWERED_EARLY): _S.UNKNOWN,
         (_S.PENDING, _E.CONFIRMED): _S.COMMITTED,
         (_S.PENDING, _E.ABANDONED): _S.FAILED,
         (_S.INVOKED, _E.RENEWED): _S.INVOKED,
@@ -202,29 +201,13 @@ def confirm(before: Operation, *, result: str, by: str, why: str, now: datetime)
 
 
 def clear(before: Operation, *, by: str, why: str, now: datetime) -> Move:
-    """A person saw no effect so far; if an earlier request could still land, `decide` asks once more."""
+    """A person saw no effect; that an earlier request can still land, `decide` goes on to mind."""
     return _move(before, Event.CLEARED, now, by=by, why=why, earlier_in_doubt=False)
-
-
-def doubt_answer(before: Operation, *, now: datetime) -> Move:
-    """What was cleared may have landed after the person looked."""
-    why = "an earlier request could still land when the answer was given"
-    return _move(before, Event.ANSWERED_EARLY, now, error=why, why=why)
 
 
 def abandon(before: Operation, *, by: str, why: str, now: datetime) -> Move:
     error = f"given up by {by}: {why}"
     return _move(before, Event.ABANDONED, now, by=by, why=why, error=error)
-
-
-# What `LeaveInDoubt` of `semel.actions` comes to.
-LEAVING: Final[Mapping[Event, Callable[..., Move]]] = MappingProxyType(
-    {
-        Event.OWNER_DIED: declare_owner_dead,
-        Event.LEASE_EXPIRED: expire,
-        Event.ANSWERED_EARLY: doubt_answer,
-    }
-)
 
 
 # ------------------------------------------------------------------ after the end

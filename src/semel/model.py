@@ -44,7 +44,6 @@ class Event(StrEnum):
     REPORTED_LATE = "reported_late"  # a fenced-out worker came back with its result
     CONFIRMED = "confirmed"  # a person: it happened
     CLEARED = "cleared"  # a person: it did not, run it
-    ANSWERED_EARLY = "answered_early"  # that person looked while an earlier request could still land
     ABANDONED = "abandoned"  # a person: it did not, give up
     REAPED = "reaped"
     DIVERGED = "diverged"  # noted in the history; changes no state
@@ -343,10 +342,7 @@ class ItHappened:
 
 @dataclass(frozen=True, slots=True)
 class RunIt:
-    """It did not happen; run it: the operation becomes PENDING and the next call of the intent runs it.
-
-    Unless an earlier request could still land when this was answered: then the person is asked once more.
-    """
+    """It did not happen; run it: the operation becomes PENDING and the next call of the intent runs it."""
 
 
 @dataclass(frozen=True, slots=True)

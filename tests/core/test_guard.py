@@ -600,8 +600,8 @@ def test_an_atomic_tool_that_rejects_what_a_person_has_cleared_is_recorded_as_fa
     unsafe = before.tool(effect=semel.Unsafe(), name="grant")(lambda to: _raise(TimeoutError()))
     with before.run("run") as run, pytest.raises(semel.PausedForPerson) as asked:
         run.call(unsafe, "ann")
-    clock.advance(DAY)
     before.resolve(asked.value.key, semel.RunIt(), by="ann", why="not there")
+    clock.advance(DAY)
 
     @atomic.tool(effect=semel.Atomic())
     def grant(to, *, tx):

@@ -43,7 +43,6 @@ CONSTRUCTORS: dict[Event, Callable[[Operation], Move]] = {
     Event.REPORTED_LATE: lambda op: lifecycle.report_late(op, result="1", now=LATER),
     Event.CONFIRMED: lambda op: lifecycle.confirm(op, result="1", by="ann", why="saw it", now=LATER),
     Event.CLEARED: lambda op: lifecycle.clear(op, by="ann", why="not there", now=LATER),
-    Event.ANSWERED_EARLY: lambda op: lifecycle.doubt_answer(op, now=LATER),
     Event.ABANDONED: lambda op: lifecycle.abandon(op, by="ann", why="too late", now=LATER),
 }
 

@@ -26,6 +26,7 @@ from semel.model import (
     Absent,
     Answer,
     Effect,
+    Event,
     Evidence,
     Found,
     Idempotent,
@@ -250,7 +251,7 @@ def _act(setting: Setting, world: World, number: int, action: actions.Action) ->
         case actions.Wait():
             yield "looks again", _see(world, number, world.record)
         case actions.LeaveInDoubt(event):
-            leave = lifecycle.LEAVING[event]
+            leave = lifecycle.declare_owner_dead if event is Event.OWNER_DIED else lifecycle.expire
             yield f"finds that {event}", _apply(world, number, leave(_known(worker), now=now))
         case actions.Lookup():
             for evidence in _answers(setting, world):

@@ -10,7 +10,6 @@ answer, and no software can spare them that.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -100,8 +99,7 @@ def answer_of(effect: Effect) -> dict[str, Any]:
 
 
 def ask_person(guard: semel.Guard, world: World, pause: semel.PausedForPerson) -> None:
-    """The lab plays the person, who takes their time, looks into the provider's own books and answers truly."""
-    threading.Event().wait(REQUEST_DEADLINE.total_seconds())  # what is still on its way is in no book
+    """The lab plays the person, who looks into the provider's own books and answers truly."""
     operation = guard.read(pause.key)
     assert operation is not None, "a pause names a recorded operation"
     effect = world.ask_person(operation.tool, reference=pause.key)
