@@ -363,7 +363,7 @@ class Course:
         self.core.never_sent.discard(operation.owner or "")
 
     def _leave_in_doubt(self, event: Event) -> Generator[Step, Any, None]:
-        leave = lifecycle.declare_owner_dead if event is Event.OWNER_DIED else lifecycle.expire
+        leave = lifecycle.IN_DOUBT[event]
         self._see((yield Apply(leave(self._known(), now=self.core.store.now()))).operation)
 
     def _look_up(self) -> Generator[Step, Any, None]:
