@@ -485,6 +485,29 @@ def test_a_claim_in_doubt_that_cannot_be_read_back_sends_nothing_and_is_taken_ba
 
 
 # hazard 18
+# hazards 18, 19
+def test_a_claim_in_doubt_that_others_have_moved_since_is_not_held(flaky, open_guard, ledger, clock, engine):
+    """The worker is paused between the lost acknowledgement and its look, for longer than its lease."""
+    guard = flaky(in_doubt_once(lambda write: isinstance(write, Insert)))
+    find = semel.Unsafe(lookup=ledger.find, lookup_lag=NO_TIME, request_deadline=NO_TIME)
+    tool = charge_tool(guard, engine, ledger, effect=find)
+    read = guard.store._store.read
+
+    def read_late(key):
+        clock.advance(timedelta(hours=1))
+        others = open_guard()
+        charge_tool(others, engine, ledger, effect=find)
+        others.recover()
+        others.reconcile()
+        del guard.store.read
+        return read(key)
+
+    guard.store.read = read_late
+    assert call(guard, engine, "run", tool) == "charged"
+    assert guard._core.heartbeat._held == set(), "a claim that is not INVOKED has no lease to renew"
+    assert len(ledger.lines()) == 1
+
+
 def test_a_claim_in_doubt_that_was_somebody_elses_is_not_taken_for_ones_own(
     flaky, open_guard, ledger, engine
 ):

@@ -218,7 +218,9 @@ class Course:
                 raise refusals.claim_in_doubt(wanted) from problem
             if current is None:
                 raise refusals.claim_in_doubt(wanted) from problem
-            is_ours = current.owner == wanted.owner
+            is_ours = (
+                current.owner == wanted.owner and current.state is State.INVOKED
+            )  # others may have moved it
             if is_ours:
                 self.core.never_sent.discard(wanted.owner or "")
             return Outcome(is_ours, current)
