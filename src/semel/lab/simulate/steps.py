@@ -40,18 +40,18 @@ WRITE: Final = (
 READ: Final = ("dies", *PAUSES, "finds the store down")
 SEND: Final = (
     "dies",
-    "dies afterwards",
+    "is the last thing it does",
     *PAUSES,
-    "is refused the connection",
-    "loses the request",
-    "sends a request that is held up",
-    "sends a request that is held up for long",
-    "loses the answer",
-    "is answered 503, though it is done",
-    "is told no",
-    "waits long for the answer",
-    "waits long for the request to land",
-    "sends a request that the network repeats",
+    "is not sent: the connection is refused",
+    "is lost",
+    "is held up",
+    "is held up for long",
+    "is done, and its answer is lost",
+    "is done, and answered 503",
+    "is refused",
+    "is answered late",
+    "lands late, and is waited for",
+    "is repeated by the network",
 )
 LOOK: Final = (
     "dies",
@@ -152,41 +152,39 @@ class Steps:
             self._process.go_on(Raised(lost))
             return
         operation = step.claim.operation
-        world.tell(
-            self._name, "sends the request of attempt %s%s", operation.fence, f" and {way}" if way else ""
-        )
+        world.tell(self._name, "sends request %s%s", operation.fence, f", which {way}" if way else "")
         at_last = setting.request_deadline_ms - 1
         if setting.untrue is Untrue.REQUEST_DEADLINE:
             at_last = 3 * setting.request_deadline_ms + 1_000
         match way:
             case "":
                 self._request(operation, LATENCY_MS, answered_after=LATENCY_MS)
-            case "dies afterwards":
+            case "is the last thing it does":
                 self._request(operation, LATENCY_MS)
                 self._process.die()
-            case "is refused the connection":
+            case "is not sent: the connection is refused":
                 self._fail(LATENCY_MS, NotSent("connection refused"))
-            case "loses the request":
+            case "is lost":
                 self._fail(TIMEOUT_MS, TimeoutError("no answer"))
-            case "sends a request that is held up":
+            case "is held up":
                 self._request(operation, min(TIMEOUT_MS + LATENCY_MS, at_last))
                 self._fail(TIMEOUT_MS, TimeoutError("no answer"))
-            case "sends a request that is held up for long":
+            case "is held up for long":
                 self._request(operation, at_last)
                 self._fail(TIMEOUT_MS, TimeoutError("no answer"))
-            case "loses the answer":
+            case "is done, and its answer is lost":
                 self._request(operation, LATENCY_MS)
                 self._fail(TIMEOUT_MS, TimeoutError("no answer"))
-            case "is answered 503, though it is done":
+            case "is done, and answered 503":
                 self._request(operation, LATENCY_MS)
                 self._fail(2 * LATENCY_MS, ConnectionError("503"))
-            case "is told no":
+            case "is refused":
                 self._be_refused(operation)
-            case "waits long for the answer":
+            case "is answered late":
                 self._request(operation, LATENCY_MS, answered_after=3 * LEASE_MS)
-            case "waits long for the request to land":
+            case "lands late, and is waited for":
                 self._request(operation, at_last, answered_after=LATENCY_MS)
-            case "sends a request that the network repeats":
+            case "is repeated by the network":
                 self._request(operation, LATENCY_MS, answered_after=LATENCY_MS)
                 if setting.honours_keys:  # elsewhere no guard could help
                     self._request(operation, at_last)
@@ -200,9 +198,7 @@ class Steps:
     def _land(self, event: str, key: str, answered_after: int | None, life: int) -> None:
         world = self._world
         done = world.provider.receive(event, key, world.time_ms, shows_after_ms=self._shows_after())
-        world.tell(
-            "provider", "takes the request of %s: effect %s of event %s", self._name, done.number, event
-        )
+        world.tell("provider", "takes it of %s: effect %s of event %s", self._name, done.number, event)
         if answered_after is not None:
             self._process.later(answered_after, self._be_answered, done, life=life)
 
