@@ -707,6 +707,29 @@ def test_a_worker_that_returns_while_its_successor_is_at_work_overwrites_nothing
     )
 
 
+# hazards 7, 19
+def test_a_refusal_that_comes_after_a_person_said_run_it_is_not_told_as_the_last_word(
+    guard, open_guard, ledger, clock, engine
+):
+    """The record is PENDING, and the next call runs it: "will not happen" would be false."""
+
+    def charge(*, call):
+        ledger.enter("charge", call.key)
+        if call.attempt > 1:
+            return "charged"
+        clock.advance(timedelta(hours=2))
+        others = open_guard()
+        others.recover()
+        others.resolve(call.key, semel.RunIt(), by="ann", why="not on the statement")
+        raise semel.Rejected("card declined")
+
+    tool = register(guard, engine, charge, effect=semel.Unsafe(request_deadline=NO_TIME))
+    with pytest.raises(semel.OutcomeUnknown, match="Repeat the same call"):
+        call(guard, engine, "run", tool)
+    assert only(guard).state is semel.State.PENDING
+    assert call(guard, engine, "run", tool) == "charged"
+
+
 # ------------------------------------------------------------------ the file itself
 
 

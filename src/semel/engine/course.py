@@ -31,6 +31,7 @@ from semel.engine.verdicts import describe, event_of
 from semel.errors import (
     CommitInDoubt,
     NotExecuted,
+    Rejected,
     StoreError,
     StoreVanished,
     WriteRefused,
@@ -388,9 +389,13 @@ class Course:
         return self._operation
 
     def _give_up(self) -> BaseException:
-        """Our own attempts are used up: the last failure, in the words of what it means."""
+        """Our own attempts are used up: the last failure, in the words of what it means.
+
+        What is PENDING may still be run by the next call, so that `Rejected` would promise too much of it.
+        """
         assert self._failure is not None
-        if isinstance(self._failure, NotExecuted) and self._known().state is State.PENDING:
+        is_final = isinstance(self._failure, Rejected)
+        if isinstance(self._failure, NotExecuted) and not is_final and self._known().state is State.PENDING:
             return refusals.told(self._failure, self._known().key)
         error = refusals.in_doubt(self._known(), self._failure)
         error.__cause__ = self._failure
