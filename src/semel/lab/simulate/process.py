@@ -64,7 +64,7 @@ class Process:
         self.comes_back = True
         self.core: Core
         self.answered_with: Done | None
-        self.steps = Steps(self)
+        self.steps = Steps(self, self)
         self._position = self._failures = self._paused_until_ms = 0
 
     # -------------------------------------------------------------- life

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from semel.engine.course import Apply, Look, Pause, Perform, Raised, Read, Returned, Step
 from semel.engine.verdicts import as_evidence, failed_lookup
-from semel.errors import ClaimLost, CommitInDoubt, NotSent, Rejected, StoreUnavailable
+from semel.errors import ClaimLost, CommitInDoubt, NotSent, Rejected, StoreError, StoreUnavailable
 from semel.lab.mutants.mutant import Attempt
 from semel.lab.simulate.provider import Done
 from semel.lab.simulate.setting import LEASE_MS, Untrue
@@ -65,13 +65,24 @@ LOOK: Final = (
 SHOWS: Final = ("shows late", "shows very late")
 
 
-class Steps:
-    """The hands of one process."""
+class Driver(Protocol):
+    """Who takes the turns: of a call, or of a sweep."""
 
-    def __init__(self, process: Process) -> None:
+    name: str
+
+    def go_on(self, answer: Any) -> None: ...
+
+    def throw(self, problem: StoreError) -> None: ...
+
+
+class Steps:
+    """The hands of one process. `driver` is told what came of each step."""
+
+    def __init__(self, process: Process, driver: Driver) -> None:
         self._process = process
+        self._driver = driver
         self._world = process.world
-        self._name = process.name
+        self._name = driver.name
 
     def take(self, step: Step) -> None:
         match step:
@@ -81,7 +92,7 @@ class Steps:
                 self._process.later(1, self._read, key)
             case Pause(seconds):
                 self._process.later(
-                    max(int(seconds * 1000 * OVERSLEEP), SLEEP_LEAST_MS), self._process.go_on, None
+                    max(int(seconds * 1000 * OVERSLEEP), SLEEP_LEAST_MS), self._driver.go_on, None
                 )
             case Perform():
                 self._process.later(1, self._send, step)
@@ -92,21 +103,21 @@ class Steps:
         way = self._world.deviates(self._name, "write", WRITE)
         match way:
             case "":
-                self._process.go_on(self._applied(write))
+                self._driver.go_on(self._applied(write))
             case "dies":
                 self._process.die()
             case "dies afterwards":
                 self._applied(write)
                 self._process.die()
             case "finds the store down":
-                self._process.throw(StoreUnavailable("the store is down"))
+                self._driver.throw(StoreUnavailable("the store is down"))
             case "loses the acknowledgement":
                 self._applied(write)
-                self._process.throw(CommitInDoubt("the acknowledgement of the write is lost"))
+                self._driver.throw(CommitInDoubt("the acknowledgement of the write is lost"))
             case "loses the write":
-                self._process.throw(CommitInDoubt("the write is lost, with its acknowledgement"))
+                self._driver.throw(CommitInDoubt("the write is lost, with its acknowledgement"))
             case _:
-                self._pause(way, lambda: self._process.go_on(self._applied(write)))
+                self._pause(way, lambda: self._driver.go_on(self._applied(write)))
 
     def _applied(self, write: Write) -> Outcome:
         (outcome,) = self._process.core.store.apply([write])
@@ -118,13 +129,13 @@ class Steps:
         way = self._world.deviates(self._name, "read", READ)
         match way:
             case "":
-                self._process.go_on(self._process.core.store.read(key))
+                self._driver.go_on(self._process.core.store.read(key))
             case "dies":
                 self._process.die()
             case "finds the store down":
-                self._process.throw(StoreUnavailable("the store is down"))
+                self._driver.throw(StoreUnavailable("the store is down"))
             case _:
-                self._pause(way, lambda: self._process.go_on(self._process.core.store.read(key)))
+                self._pause(way, lambda: self._driver.go_on(self._process.core.store.read(key)))
 
     def _pause(self, way: str, then: Callable[..., None], *arguments: Any) -> None:
         self._world.tell(self._name, way)
@@ -149,7 +160,7 @@ class Steps:
             step.claim.ensure_held()
         except ClaimLost as lost:
             world.tell(self._name, "finds its claim lapsed and sends nothing")
-            self._process.go_on(Raised(lost))
+            self._driver.go_on(Raised(lost))
             return
         operation = step.claim.operation
         world.tell(self._name, "sends request %s%s", operation.fence, f", which {way}" if way else "")
@@ -213,14 +224,14 @@ class Steps:
     def _be_answered(self, done: Done) -> None:
         self._world.tell(self._name, "is answered: effect %s", done.number)
         self._process.answered_with = done
-        self._process.go_on(Returned({"effect": done.number}))
+        self._driver.go_on(Returned({"effect": done.number}))
 
     def _be_refused(self, operation: Operation) -> None:
         self._world.provider.rejected.add(self._world.event_of[operation.key, operation.fingerprint])
         self._fail(2 * LATENCY_MS, Rejected("402"))
 
     def _fail(self, after_ms: int, error: Exception) -> None:
-        self._process.later(after_ms, lambda: self._process.go_on(Raised(self._world.mutant.hears(error))))
+        self._process.later(after_ms, lambda: self._driver.go_on(Raised(self._world.mutant.hears(error))))
 
     def _key(self, operation: Operation) -> str:
         return self._world.mutant.names(Attempt(operation.key, operation.fence, operation.arguments))
@@ -242,7 +253,7 @@ class Steps:
         match way:
             case "cannot reach the lookup":
                 world.tell(self._name, way)
-                self._process.later(LATENCY_MS, self._process.go_on, failed_lookup(ConnectionError("down")))
+                self._process.later(LATENCY_MS, self._driver.go_on, failed_lookup(ConnectionError("down")))
                 return
             case "is told: processing":
                 found = Inconclusive("processing", retry_after=timedelta(milliseconds=200))
@@ -256,7 +267,7 @@ class Steps:
             world.baffled.add(operation.key)
         world.tell(self._name, "asks the provider and is told: %s", found)
         self._process.later(
-            LEASE_MS if way == "waits long for the lookup" else LATENCY_MS, self._process.go_on, evidence
+            LEASE_MS if way == "waits long for the lookup" else LATENCY_MS, self._driver.go_on, evidence
         )
 
 

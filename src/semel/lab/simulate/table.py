@@ -28,8 +28,10 @@ class Table:
     def read(self, key: str) -> Operation | None:
         return self._rows.get(key)
 
-    def rows(self) -> list[Operation]:
-        return list(self._rows.values())
+    def read_open(self, namespace: str, state: State, *, limit: int, after_key: str = "") -> list[Operation]:
+        """`namespace` and `limit` are not minded: there is one of the one, and few operations."""
+        found = (row for row in self._rows.values() if row.state is state and row.key > after_key)
+        return sorted(found, key=lambda row: row.key)
 
     def lose_unflushed(self) -> None:
         """The log is sequential: what comes before the last flushed claim is kept with it."""

@@ -15,6 +15,7 @@ from semel.lab.simulate.choices import Choices
 from semel.lab.simulate.process import Process
 from semel.lab.simulate.provider import Provider
 from semel.lab.simulate.setting import TOOL, Kind, Setting, draw_setting, intent_of
+from semel.lab.simulate.sweep import Sweep
 from semel.lab.simulate.table import Table
 from semel.model import Effect
 
@@ -23,6 +24,7 @@ CHAOS_MS: Final = 20_000  # nothing deviates after this, so that what is left ca
 HORIZON_MS: Final = 300_000  # far beyond every lease, deadline and pause: who is not done by then is stuck
 EVENTS_MAX: Final = 20_000  # a smooth world has about thirty, a rough one some hundreds
 CHANCE_MOST: Final = 0.5
+SWEEPS_MOST: Final = 6
 POWER_LOSSES: Final = 8  # the moments at which the power may go
 
 
@@ -60,6 +62,9 @@ class World:
         for process in self.processes:
             late = self.choices.deviate("world", "late start", 0.5, 6)
             self.after(10 * process.number + 150 * late, process.start)
+        for number in range(self.choices.deviate("world", "sweeps", 0.3, SWEEPS_MOST)):
+            process = self.processes[number % len(self.processes)]
+            self.after(700 * (number + 1), Sweep(process).start)
         if lost := self.choices.deviate("world", "power loss", 0.1, POWER_LOSSES):
             self.after(40 * lost**2, self._lose_power)
         for _ in range(EVENTS_MAX):
