@@ -245,11 +245,16 @@ def test_one_seed_is_told_step_by_step(capsys):
 
 
 def test_one_seed_of_a_broken_guard_is_told_and_then_shrunk(capsys):
-    seed = next(failures(QUICK, SEEDS)).seed
-    assert main(["lab", "simulate", "--seed", str(seed), "--seeds", "1", "--control", QUICK]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert f"seed {seed}, shrunk to 1 deviation" in lines
-    assert lines[-1].startswith("LOST: ")
+    failure = next(failures(QUICK, SEEDS))
+    arguments = ["--seed", str(failure.seed), "--seeds", "1", "--control", QUICK]
+    assert main(["lab", "simulate", *arguments]) == 1
+    smallest = shrink(failure)
+    assert capsys.readouterr().out.splitlines() == [
+        *story(failure.case),
+        "",
+        report.title_of(smallest),
+        *story(smallest.case),
+    ]
 
 
 def test_an_unknown_control_is_refused_by_name(capsys):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import multiprocessing
 import os
 import time
@@ -17,7 +16,8 @@ from semel.lab.simulate.setting import Kind
 CHUNK: Final = 500  # seeds a task: half a second
 PROCESSES_MAX: Final = 2
 SHOWN_MAX: Final = 5  # violations that are shrunk and told; the others are counted
-SEEDS_FOR_EVERY_KIND: Final = 3_000  # how far a control that is caught is looked for with other providers too
+SEEDS_FURTHER: Final = 3_000  # how far a control that is caught is looked for with other providers, too
+FEW: Final = 6  # deviations that are few enough for a story
 
 Progress: TypeAlias = Callable[[int, int], None]
 Task: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -106,13 +106,17 @@ def _chunk(first_seed: int, seeds: int) -> list[Failure]:
 
 
 def _control(name: str, first_seed: int, seeds: int, kinds: int) -> Control:
-    """Sought until it is caught; then a little further, with the providers that are still missing."""
-    found: dict[Kind, Failure] = {}
-    for failure in itertools.islice(failures(name, range(first_seed, first_seed + seeds)), 1):
-        found[failure.case.kind] = failure
-    if found and kinds > 1:
-        for failure in failures(name, range(first_seed, first_seed + min(seeds, SEEDS_FOR_EVERY_KIND))):
-            found.setdefault(failure.case.kind, failure)
-            if len(found) == kinds:
-                break
-    return Control(name, tuple(shrink(found[kind]) for kind in Kind if kind in found))
+    """Sought until it is caught; then a little further, for a shorter story and for the other providers."""
+    end = first_seed + seeds
+    first = next(failures(name, range(first_seed, end)), None)
+    if first is None:
+        return Control(name, ())
+    found = {first.case.kind: shrink(first)}
+    further = range(first.seed + 1, min(first.seed + 1 + (SEEDS_FURTHER if kinds > 1 else 0), end))
+    for failure in failures(name, further):
+        kind, before = failure.case.kind, found.get(failure.case.kind)
+        if before is None or len(before.case.deviations) > FEW:
+            found[kind] = min(filter(None, (before, shrink(failure))), key=lambda f: len(f.case.deviations))
+        if len(found) == kinds and all(len(f.case.deviations) <= FEW for f in found.values()):
+            break
+    return Control(name, tuple(found[kind] for kind in Kind if kind in found))

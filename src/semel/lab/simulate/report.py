@@ -10,7 +10,7 @@ from typing import Final
 from semel.lab.heat_map import Page, Run, Square, render
 from semel.lab.model import Verdict
 from semel.lab.mutants import BY_NAME, SOUND
-from semel.lab.simulate.campaign import SEEDS_FOR_EVERY_KIND, Control, Simulation
+from semel.lab.simulate.campaign import SEEDS_FURTHER, Control, Simulation
 from semel.lab.simulate.choices import Choices
 from semel.lab.simulate.search import Failure, case_of, play, story
 from semel.lab.simulate.setting import Kind, draw_setting
@@ -21,7 +21,7 @@ LEAD: Final = (
 )
 NOTES: Final = (
     "A control is Semel with one part replaced. It counts as caught only in a world in which Semel itself passes. "
-    "Each is shown in the first such world of each kind of provider, shrunk to the deviations that it takes.",
+    "Each is shown in such a world of each kind of provider that was met, shrunk to the deviations that it takes.",
     "In some worlds one declaration (request_deadline, lookup_lag, key_ttl) is broken on purpose. There a second "
     "effect cannot be helped; but a guard that heard of both must have reported the divergence. Where the provider "
     "forgets a key before its time, two answers under that key cannot be told apart, and nothing is reported.",
@@ -129,7 +129,7 @@ def _run(failure: Failure) -> Run:
 
 
 def _sample(found: Simulation, kind: Kind) -> Run | None:
-    seeds = range(found.first_seed, found.first_seed + min(found.seeds, SEEDS_FOR_EVERY_KIND))
+    seeds = range(found.first_seed, found.first_seed + min(found.seeds, SEEDS_FURTHER))
     seed = next((seed for seed in seeds if draw_setting(Choices(seed=seed)).kind is kind), None)
     if seed is None:
         return None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from semel.lab.model import Verdict
 from semel.lab.mutants import BY_NAME, SOUND, Mutant
-from semel.lab.simulate.choices import Choices, Deviations
+from semel.lab.simulate.choices import Choices, Deviations, Label
 from semel.lab.simulate.judge import Finding, judge
 from semel.lab.simulate.setting import Kind
 from semel.lab.simulate.world import World
@@ -94,12 +94,26 @@ def _fewest(deviations: Deviations, fails: Callable[[Deviations], bool]) -> Devi
         if size == 1 and len(labels) <= PAIRS_MAX:
             parts += map(list, itertools.combinations(labels, 2))
         for part in parts:
-            without = {label: way for label, way in deviations.items() if label not in part}
-            if len(without) < len(deviations) and fails(without):
-                deviations = without
+            for without in _without(deviations, part):
+                if len(without) < len(deviations) and fails(without):
+                    deviations = without
+                    break
         if size == 1 and deviations == before:
             return deviations
         size = max(1, size // 2)
+
+
+def _without(deviations: Deviations, part: Sequence[Label]) -> Iterator[Deviations]:
+    """Left out; and, where it is a single one, with the gap closed that it leaves: a write that is not lost is
+    not repeated, and what deviated at the third write deviates at the second."""
+    yield {label: way for label, way in deviations.items() if label not in part}
+    if len(part) == 1 and part[0] in deviations:
+        who, what, number = part[0]
+        yield {
+            (a, b, n - 1 if (a, b) == (who, what) and n > number else n): way
+            for (a, b, n), way in deviations.items()
+            if (a, b, n) != part[0]
+        }
 
 
 def _passes(case: Case) -> bool:
