@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -92,8 +93,12 @@ def simulate(
 def _spread(tasks: Sequence[Task]) -> Iterator[Any]:
     """Over the processors; each as it is done."""
     count = min(PROCESSES_MAX, os.cpu_count() or 1)
-    with multiprocessing.get_context("spawn").Pool(count) as pool:
+    with multiprocessing.get_context("spawn").Pool(count, _leave_interrupts_to_the_parent) as pool:
         yield from pool.imap_unordered(_do, tasks)
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _do(task: Task) -> Any:

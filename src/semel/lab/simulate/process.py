@@ -40,9 +40,7 @@ if TYPE_CHECKING:
     from semel.lab.simulate.world import World
 
 LEASE: Final = timedelta(milliseconds=LEASE_MS)
-WAIT: Final = timedelta(
-    days=1
-)  # by the wall clock, which does not matter here: virtual waits end by themselves
+WAIT: Final = timedelta(days=1)  # by the wall clock, which must not matter here
 AGAIN_FIRST_MS: Final = 50
 AGAIN_MOST_MS: Final = 2_000
 
