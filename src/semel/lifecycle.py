@@ -6,7 +6,7 @@ the table raises `IllegalTransition` before anything is written. A terminal stat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -23,6 +23,7 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], State]] = MappingProxyType(
         (_S.PENDING, _E.REPORTED_LATE): _S.COMMITTED,  # declared absent too early; its worker knows better
         (_S.PENDING, _E.CONFIRMED): _S.COMMITTED,
         (_S.PENDING, _E.ABANDONED): _S.FAILED,
+        (_S.PENDING, _E.CLEARED_TOO_EARLY): _S.UNKNOWN,
         (_S.INVOKED, _E.RENEWED): _S.INVOKED,
         (_S.INVOKED, _E.COMMITTED): _S.COMMITTED,
         (_S.INVOKED, _E.REJECTED): _S.FAILED,
@@ -205,6 +206,12 @@ def clear(before: Operation, *, by: str, why: str, now: datetime) -> Move:
     return _move(before, Event.CLEARED, now, by=by, why=why, earlier_in_doubt=False)
 
 
+def doubt_clearance(before: Operation, *, now: datetime) -> Move:
+    """They looked while an earlier request could still land, and it may have landed since."""
+    error = "a person saw no effect while an earlier request could still land; look again"
+    return _move(before, Event.CLEARED_TOO_EARLY, now, error=error, why=error)
+
+
 def abandon(before: Operation, *, by: str, why: str, now: datetime) -> Move:
     error = f"given up by {by}: {why}"
     return _move(before, Event.ABANDONED, now, by=by, why=why, error=error)
@@ -233,6 +240,17 @@ def note_divergence(operation: Operation, *, fence: int, why: str, now: datetime
         by=None,
         why=why,
     )
+
+
+# ------------------------------------------------------------------ what `decide` may find in doubt
+
+IN_DOUBT: Final[Mapping[Event, Callable[..., Move]]] = MappingProxyType(
+    {
+        _E.LEASE_EXPIRED: expire,
+        _E.OWNER_DIED: declare_owner_dead,
+        _E.CLEARED_TOO_EARLY: doubt_clearance,
+    }
+)
 
 
 # ------------------------------------------------------------------ the one place that makes a move

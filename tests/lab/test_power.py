@@ -246,6 +246,32 @@ def test_a_completion_lost_with_the_power_leaves_a_doubt_that_is_looked_up_and_n
     assert settled.state is semel.State.COMMITTED
 
 
+def be_refused_and_die(folder: Path) -> None:
+    with (
+        power.recording(folder),
+        semel.open(f"sqlite:///{folder}/semel.db") as guard,
+        guard.run("renewal") as run,
+    ):
+
+        @guard.tool(effect=semel.Unsafe())
+        def charge() -> str:
+            raise semel.Rejected("card declined")
+
+        try:
+            run.call(charge)
+        except semel.Rejected:
+            die()
+
+
+def test_that_it_will_not_happen_survives_a_power_loss_once_it_has_been_told(folder: Path) -> None:
+    """The caller may have gone another way by then: a call after the loss must not run it."""
+    killed(be_refused_and_die, folder)
+    power.lose_unflushed(folder)
+    record = record_in(folder)
+    assert record is not None
+    assert record.state is semel.State.FAILED
+
+
 def test_a_claim_that_is_not_flushed_is_lost_and_the_effect_repeated(folder: Path) -> None:
     """The broken twin: what the flush of the claim is for."""
     killed(_charge_unflushed, folder, "effect_done")

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
-from semel.cli import explore
+from semel.cli import amplification, crash, explore, simulate
 from semel.lab.model import LEVELS, STEPS, Matrix, ModelKind, ProviderKind, Selection, StoreKind, Window
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -36,6 +36,9 @@ def add_to(commands: Commands) -> None:
     experiments = lab.add_subparsers(title="experiments", metavar="EXPERIMENT", required=True)
     _add_matrix_to(experiments)
     explore.add_to(experiments, _folder_to_write)
+    crash.add_to(experiments)
+    amplification.add_to(experiments)
+    simulate.add_to(experiments, _folder_to_write)
 
 
 def _add_matrix_to(experiments: Commands) -> None:

@@ -31,6 +31,7 @@ from semel.engine.verdicts import describe, event_of
 from semel.errors import (
     CommitInDoubt,
     NotExecuted,
+    Rejected,
     StoreError,
     StoreVanished,
     WriteRefused,
@@ -225,7 +226,9 @@ class Course:
                 raise refusals.claim_in_doubt(wanted) from problem
             if current is None:
                 raise refusals.claim_in_doubt(wanted) from problem
-            is_ours = current.owner == wanted.owner
+            is_ours = (
+                current.owner == wanted.owner and current.state is State.INVOKED
+            )  # others may have moved it
             if is_ours:
                 self.core.never_sent.discard(wanted.owner or "")
             return Outcome(is_ours, current)
@@ -387,7 +390,7 @@ class Course:
         self.core.never_sent.discard(operation.owner or "")
 
     def _leave_in_doubt(self, event: Event) -> Generator[Step, Any, None]:
-        leave = lifecycle.declare_owner_dead if event is Event.OWNER_DIED else lifecycle.expire
+        leave = lifecycle.IN_DOUBT[event]
         self._see((yield Apply(leave(self._known(), now=self.core.store.now()))).operation)
 
     def _look_up(self) -> Generator[Step, Any, None]:
@@ -410,9 +413,13 @@ class Course:
         return self._operation
 
     def _give_up(self) -> BaseException:
-        """Our own attempts are used up: the last failure, in the words of what it means."""
+        """Our own attempts are used up: the last failure, in the words of what it means.
+
+        What is PENDING may still be run by the next call, so that `Rejected` would promise too much of it.
+        """
         assert self._failure is not None
-        if isinstance(self._failure, NotExecuted) and self._known().state is State.PENDING:
+        is_final = isinstance(self._failure, Rejected)
+        if isinstance(self._failure, NotExecuted) and not is_final and self._known().state is State.PENDING:
             return refusals.told(self._failure, self._known().key)
         error = refusals.in_doubt(self._known(), self._failure)
         error.__cause__ = self._failure

@@ -15,13 +15,13 @@ Durability: TypeAlias = Literal["one-flush", "strict"]
 Row: TypeAlias = tuple[Any, ...]
 
 _DURABLE_EVENTS: Final = frozenset(
-    {Event.CLAIMED, Event.RESENT, Event.CONFIRMED, Event.CLEARED, Event.ABANDONED}
+    {Event.CLAIMED, Event.RESENT, Event.REJECTED, Event.CONFIRMED, Event.CLEARED, Event.ABANDONED}
 )
 
 
 def is_durable(write: Write) -> bool:
-    """Must survive power loss before anything is done on the strength of it. A completion need not:
-    losing it leaves UNKNOWN, never a second effect."""
+    """Must survive power loss before anything is done on the strength of it. A completion need not: losing it
+    leaves UNKNOWN, never a second effect. "It will not happen" must: whoever was told may have gone another way."""
     return isinstance(write, Insert) or (isinstance(write, Move) and write.event in _DURABLE_EVENTS)
 
 

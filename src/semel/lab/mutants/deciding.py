@@ -43,6 +43,8 @@ def on_answer(change: Callable[[Answer], Answer]) -> Decide:
 
 @on_answer
 def believing_an_early_absent(answer: Answer) -> Answer:
+    if not isinstance(answer.evidence, Absent):
+        return answer
     return replace(answer, asked_at=datetime.max.replace(tzinfo=answer.asked_at.tzinfo))
 
 

@@ -13,7 +13,7 @@ from semel.engine.call import Call
 from semel.engine.core import Decide
 from semel.engine.guard import LEASE, WAIT, Guard
 from semel.engine.tool import Tool
-from semel.model import Effect, Idempotent, Unsafe
+from semel.model import Effect, Found, Idempotent, Unsafe
 from semel.ports import Store, no_checkpoint
 
 GUARD_OPTIONS: Final = {"namespace": "", "lease": LEASE, "wait": WAIT, "checkpoint": no_checkpoint}
@@ -108,7 +108,18 @@ class Mutant:
         if not isinstance(heeded, Idempotent | Unsafe) or heeded.lookup is None:
             return heeded
         lookup = heeded.lookup
-        return replace(heeded, lookup=lambda call: self.reads(lookup(self._named(call))))
+
+        def find(call: Call) -> Any:
+            named = self._named(call)
+            return self.read(lookup(named), asked_for=named.key, key=call.key)
+
+        return replace(heeded, lookup=find)
+
+    def read(self, answer: Any, *, asked_for: str, key: str) -> Any:
+        """What a lookup's answer is taken for. A guard takes a row under the name that it gave for its own."""
+        if isinstance(answer, Found) and answer.key == asked_for:
+            answer = replace(answer, key=key)
+        return self.reads(answer)
 
     def _around(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(fn)
