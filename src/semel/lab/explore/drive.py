@@ -10,10 +10,10 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from semel.lab import injector, power
 from semel.lab.client import World
@@ -85,7 +85,7 @@ class _Running:
         self._durable = self._folder / "durable"
         self._store = stage.postgres_url or f"sqlite:///{self._durable}/semel.db"
         self._journals: list[Journal] = []
-        self._zombies: list[tuple[Child, int | None, Path]] = []  # with the id of one that is stopped
+        self._zombies: list[_Zombie] = []
         self._started = time.monotonic()
 
     def to_its_end(self) -> Seen:
@@ -106,9 +106,9 @@ class _Running:
 
     def clear(self) -> None:
         """No process is left behind, stopped or not."""
-        for child, pid, _ in self._zombies:
-            _continue(pid)
-            child.end()
+        for zombie in self._zombies:
+            _continue(zombie.stopped)
+            zombie.child.end()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     # -------------------------------------------------------------- one process
@@ -134,7 +134,8 @@ class _Running:
         child = injector.begin(life)
         if act.deed in (Deed.STOP, Deed.RIVAL):
             pid = _wait_until_there(child, life)
-            self._zombies.append((child, pid if act.deed is Deed.STOP else None, life.journal))
+            stopped = pid if act.deed is Deed.STOP else None
+            self._zombies.append(_Zombie(child, stopped, life.journal, len(self._journals)))
         else:
             exitcode = injector.ended(child, seconds_max=SECONDS_MAX)
             if exitcode == 0:
@@ -182,15 +183,26 @@ class _Running:
     def _wake_zombies(self) -> str:
         """What was held lands now; then the stopped go on to their own end. Why one of them is stuck."""
         zombies, self._zombies = self._zombies, []
-        for child, pid, journal in zombies:
+        for zombie in zombies:
             self._lab.release_held()
-            _continue(pid)
-            exitcode = injector.ended(child, seconds_max=self._seconds_max)
+            _continue(zombie.stopped)
+            exitcode = injector.ended(zombie.child, seconds_max=self._seconds_max)
             if exitcode != 0:
-                return f"the process that went on ended with {exitcode}: {_text(journal)}"
-            woken = Journal.read(journal)
-            self._journals[-1].divergences = max(self._journals[-1].divergences, woken.divergences)
+                return f"the process that went on ended with {exitcode}: {_text(zombie.journal)}"
+            when_struck, woken = self._journals[zombie.number], Journal.read(zombie.journal)
+            self._journals[zombie.number] = replace(
+                when_struck, divergences=woken.divergences, unanswered=woken.unanswered
+            )
         return ""
+
+
+class _Zombie(NamedTuple):
+    """A process that goes on later, or all the while. `stopped`: the id of one that has to be woken."""
+
+    child: Child
+    stopped: int | None
+    journal: Path
+    number: int  # of its journal
 
 
 def _wait_until_there(child: Child, life: Life) -> int:
