@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from semel.cli import explore
 from semel.cli.main import main
 from semel.lab.explore import campaign, controls, record, report
 from semel.lab.explore.campaign import Explored, Ran
@@ -127,6 +128,18 @@ def test_a_survivor_ends_with_1(brief, monkeypatch, capsys):
     monkeypatch.setattr(controls, "TRAPS", controls.TRAPS[:1])
     assert main(["lab", "explore", "--short", "--provider", "has-lookup"]) == 1
     assert "SURVIVED" in capsys.readouterr().out
+
+
+def test_a_bad_run_is_printed_step_by_step_and_written_as_a_file_to_replay(tmp_path, monkeypatch, capsys):
+    bad = ran("LOST", is_bad=True, seed=7)
+    monkeypatch.setattr(explore, "_run", lambda arguments: (explored(*RUNS, bad), (CAUGHT,)))
+    monkeypatch.chdir(tmp_path)
+    assert main(["lab", "explore", "--short", "--json"]) == 1
+    told = capsys.readouterr().err
+    (file,) = (tmp_path / "semel-runs").iterdir()
+    assert f"semel lab replay semel-runs/{file.name}" in told
+    assert "process 1: at place 17, 'provider charge: received': SIGKILL" in told
+    assert (json.loads(file.read_text())["verdict"], json.loads(file.read_text())["seed"]) == ("LOST", 7)
 
 
 # ------------------------------------------------------------------ replay

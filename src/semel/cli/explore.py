@@ -113,7 +113,7 @@ def _progress(is_silent: bool) -> Callable[[Ran], None]:
         nonlocal made
         made += 1
         if ran.is_bad:
-            print(f"\n{ran.finding.verdict}: {ran.plan.name}", file=sys.stderr, flush=True)
+            print(f"{ran.finding.verdict}: {ran.plan.name}", file=sys.stderr, flush=True)
         elif made % 50 == 0 and sys.stderr.isatty() and not is_silent:
             print(".", end="", file=sys.stderr, flush=True)
 
@@ -128,7 +128,8 @@ def _write(arguments: argparse.Namespace, found: Explored, controls: tuple[Caugh
         record.write(ran, (arguments.out or Path()) / RECORDS, number)
         for number, ran in enumerate(to_record, 1)
     ]
-    for file, _ in zip(files, found.bad, strict=False):
+    for file, ran in zip(files, found.bad, strict=False):
+        print("\n".join(["", *record.steps_of(ran)]), file=sys.stderr)
         print(f"to see it again: semel lab replay {file}", file=sys.stderr)
     if arguments.out is not None:
         shown = report.page(found, controls, command=_command(arguments))
