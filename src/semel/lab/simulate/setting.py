@@ -18,6 +18,14 @@ LEASE_MS: Final = 1_000
 TOOL: Final = "charge"
 
 
+BAD_SPELLS: Final = (
+    "cannot reach the lookup",
+    "is told: processing",
+    "is told None",
+    "is shown another's row",
+)
+
+
 class Kind(StrEnum):
     """What the provider can do, as its documentation says."""
 
@@ -67,7 +75,10 @@ WANTED: Final[dict[Plan, tuple[tuple[Wanted, ...], tuple[Wanted, ...]]]] = {  # 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """Times are milliseconds. `chance` is how likely each step is to deviate."""
+    """Times are milliseconds. `chance` is how likely each step is to deviate.
+
+    `lookup_is` how every lookup fares for the first while, in words of `steps.LOOK`; empty: each by itself.
+    """
 
     kind: Kind
     plan: Plan
@@ -79,6 +90,7 @@ class Setting:
     lookup_lag_ms: int
     key_ttl_ms: int
     chance: float
+    lookup_is: str
 
     @property
     def honours_keys(self) -> bool:
@@ -111,6 +123,7 @@ def draw_setting(choices: Choices, kind: Kind | None = None) -> Setting:
         lookup_lag_ms=among("lookup_lag", 400, 0, 1_500),
         key_ttl_ms=among("key_ttl", 60_000, 4_000),
         chance=among("chance", 0.1, 0.05, 0.3),
+        lookup_is=among("lookups", *("",) * 12, *BAD_SPELLS),
     )
 
 

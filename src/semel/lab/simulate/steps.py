@@ -15,7 +15,7 @@ from semel.engine.verdicts import as_evidence, failed_lookup
 from semel.errors import ClaimLost, CommitInDoubt, NotSent, Rejected, StoreError, StoreUnavailable
 from semel.lab.mutants.mutant import Attempt
 from semel.lab.simulate.provider import Done
-from semel.lab.simulate.setting import LEASE_MS, Untrue
+from semel.lab.simulate.setting import BAD_SPELLS, LEASE_MS, Untrue
 from semel.model import Found, Inconclusive, Insert, Move, Operation, Write
 from semel.ports import Outcome
 
@@ -26,6 +26,7 @@ LATENCY_MS: Final = 20
 TIMEOUT_MS: Final = 300  # how long a client waits for an answer
 OVERSLEEP: Final = 2  # a pause may last longer than asked for, and costs fewer events
 SLEEP_LEAST_MS: Final = 50
+BAD_SPELL_MS: Final = 5_000  # how long a lookup may be of no use to anybody
 ANOTHERS_ROW: Final = Found({"effect": 0}, key="0" * 64)
 
 PAUSES: Final = {"pauses": 850, "pauses past its lease": 2_500, "pauses for long": 9_000}
@@ -56,10 +57,7 @@ SEND: Final = (
 LOOK: Final = (
     "dies",
     *PAUSES,
-    "cannot reach the lookup",
-    "is told: processing",
-    "is told None",
-    "is shown another's row",
+    *BAD_SPELLS,
     "waits long for the lookup",
 )
 SHOWS: Final = ("shows late", "shows very late")
@@ -249,6 +247,8 @@ class Steps:
 
     def _look_now(self, operation: Operation, way: str) -> None:
         world = self._world
+        if not way and world.time_ms < BAD_SPELL_MS:
+            way = world.setting.lookup_is
         found: Any = world.provider.find(self._key(operation), world.time_ms)
         match way:
             case "cannot reach the lookup":
