@@ -1,0 +1,278 @@
+"""Runs a bake-off: every contestant in every case that applies to it, judged by the provider's books.
+
+One world serves all, each run in its own cell. Whatever goes wrong in a run makes it UNKNOWN, with the reason; it
+never makes it OK. A contestant that can't be had here has a row that says why.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from semel.lab import world
+from semel.lab.bakeoff.cases import cases_for
+from semel.lab.bakeoff.entrants import ENTRANTS, SHORT
+from semel.lab.bakeoff.lives import Lives, Troupe, borrowed_lab
+from semel.lab.bakeoff.model import Bakeoff, Case, Column, Entrant, Entry, Found, Service
+from semel.lab.bakeoff.services import Address, NotAvailable, Services
+from semel.lab.client import World
+from semel.lab.contestants.stage import Order, Place
+from semel.lab.model import Coordinates, ProviderKind, Verdict, Window
+from semel.lab.oracle import Finding, judge
+from semel.lab.scenario import intents_of
+from semel.lab.wire import Ask, Effect, Settings
+from semel.testing.environments import NotInstalled, cache_folder, python_with
+
+PLAN: Final = "renewal"
+IN_DOUBT: Final = {Place.IN_FLIGHT: Window.W2}  # the evidence that is left behind is the same
+SEMEL_LEVEL: Final = 5  # a finding depends on window, step and provider only
+
+Baseline: TypeAlias = "Sequence[Effect] | str"  # what happened, or why nothing can be measured against it
+OnEntry: TypeAlias = Callable[[str], None]  # what is happening, for a person who waits
+
+
+def ignore(what: str) -> None:
+    """For callers that only want the result."""
+
+
+def run(
+    *,
+    only: Sequence[str] = (),
+    short: bool = False,
+    seed: int = 0,
+    environments: Path | None = None,
+    on_entry: OnEntry = ignore,
+    entrants: Sequence[Entrant] = ENTRANTS,
+) -> Bakeoff:
+    """Everybody, or who is named; the short form is who needs no installation, in fewer cases."""
+    started = time.monotonic()
+    home = environments or cache_folder("contestants")
+    chosen = [entrant for entrant in entrants if _is_chosen(entrant, only, short)]
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="semel-bakeoff-")))
+        path = stack.enter_context(borrowed_lab(folder))
+        kitchen = Kitchen(
+            address=stack.enter_context(world.running()),
+            folder=folder,
+            path=path,
+            home=home,
+            services=Services(folder, path, stack),
+            seed=seed,
+            short=short,
+            on_entry=on_entry,
+        )
+        entries = kitchen.entries(chosen)
+    seconds = time.monotonic() - started
+    return Bakeoff(seed=seed, entries=entries, columns=tuple(Column), seconds=seconds)
+
+
+def _is_chosen(entrant: Entrant, only: Sequence[str], short: bool) -> bool:
+    if only:
+        return entrant.name in only
+    return entrant.name in SHORT or not short
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kitchen:
+    """Where the runs of one bake-off take place."""
+
+    address: str
+    folder: Path
+    path: Path
+    home: Path
+    services: Services
+    seed: int
+    short: bool
+    on_entry: OnEntry
+
+    def entries(self, entrants: Sequence[Entrant]) -> tuple[Entry, ...]:
+        """In the order given. Whoever mostly waits for a server of its own runs beside the others."""
+        beside = [entrant for entrant in entrants if entrant.service is Service.TEMPORAL]
+        in_turn = [entrant for entrant in entrants if entrant not in beside]
+        with ThreadPoolExecutor(max_workers=2) as lanes:
+            done = lanes.map(lambda lane: [self._entry(entrant) for entrant in lane], (beside, in_turn))
+            entries = {entry.entrant.name: entry for lane in done for entry in lane}
+        return tuple(entries[entrant.name] for entrant in entrants)
+
+    def _entry(self, entrant: Entrant) -> Entry:
+        self.on_entry(entrant.title)
+        try:
+            python = self._python(entrant)
+            service = self.services.of(entrant.service, python)
+        except NotInstalled as problem:
+            return Entry(entrant=entrant, why_not=f"not installed: {problem}")
+        except NotAvailable as problem:
+            return Entry(entrant=entrant, why_not=str(problem))
+        troupe = Troupe(entrant=entrant, python=python, path=self.path)
+        cases = cases_for(entrant, seed=self.seed, short=self.short)
+        kinds = sorted({case.provider for case in cases})
+        with ThreadPoolExecutor(entrant.at_once) as pool:
+            baselines = dict(zip(kinds, pool.map(partial(self._unharmed, troupe, service), kinds), strict=True))
+            runs = tuple(pool.map(partial(self._found, troupe, service, baselines), range(len(cases)), cases))
+        return Entry(entrant=entrant, version=_version(python, entrant.package), runs=runs)
+
+    def _python(self, entrant: Entrant) -> Path:
+        if entrant.is_ours:
+            return Path(sys.executable)
+        return python_with(entrant.packages, self.home / entrant.environment)
+
+    def _unharmed(self, troupe: Troupe, service: Address, kind: ProviderKind) -> Baseline:
+        """What happens without a crash; or why not even that does."""
+        try:
+            name = f"{troupe.entrant.name}-{kind}-unharmed"
+            lives = self._lives(troupe, service, name, Settings(provider=kind, seed=self.seed))
+            why_stuck = lives.resumed()
+            return self._ledger(lives) if why_stuck is None else why_stuck
+        except Exception:
+            return traceback.format_exc()
+
+    def _found(
+        self,
+        troupe: Troupe,
+        service: Address,
+        baselines: Mapping[ProviderKind, Baseline],
+        number: int,
+        case: Case,
+    ) -> Found:
+        try:
+            baseline = baselines[case.provider]
+            if isinstance(baseline, str):
+                raise RuntimeError(f"even without a crash: {baseline}")
+            return self._run(troupe, service, f"{troupe.entrant.name}-{number}", case, baseline)
+        except Exception as broken:
+            story = (str(broken), *traceback.format_exc().splitlines())
+            return Found(case=case, verdict=Verdict.UNKNOWN, story=story)
+
+    def _run(
+        self, troupe: Troupe, service: Address, name: str, case: Case, baseline: Sequence[Effect]
+    ) -> Found:
+        lives = self._lives(troupe, service, name, case.settings)
+        signals, why_stuck = _lived_through(case, lives)
+        ledger, counters = self._ledger(lives), self._world(lives).counters()
+        finding = judge(
+            ledger,
+            baseline,
+            meant=intents_of(PLAN),
+            at=_coordinates(case),
+            asks=_one_for_each_doubt(counters.asks, case, signals),
+            is_stuck=why_stuck is not None,
+        )
+        return Found(
+            case=case,
+            verdict=finding.verdict,
+            signals=tuple(signals),
+            duplicates=finding.duplicates,
+            lost=finding.lost,
+            stuck=int(why_stuck is not None),
+            asks=len(counters.asks),
+            false_asks=finding.false_asks,
+            story=tuple(_story(case, finding, signals, why_stuck, ledger, counters.asks)),
+        )
+
+    def _lives(self, troupe: Troupe, service: Address, name: str, settings: Settings) -> Lives:
+        folder = self.folder / name
+        folder.mkdir()
+        order = Order(
+            address=self.address,
+            cell_id=name,
+            folder=str(folder),
+            setting=troupe.entrant.setting,
+            service=service(),
+        )
+        lives = Lives(troupe=troupe, order=order)
+        self._world(lives).prepare(settings)
+        return lives
+
+    def _world(self, lives: Lives) -> World:
+        return World(address=self.address, cell_id=lives.order.cell_id)
+
+    def _ledger(self, lives: Lives) -> Sequence[Effect]:
+        return lives.ledger() if lives.troupe.entrant.own_database else self._world(lives).ledger()
+
+
+def _lived_through(case: Case, lives: Lives) -> tuple[list[int], str | None]:
+    """The signals that ended the killed lives, and why the plan did not end, if it did not."""
+    at = World(address=lives.order.address, cell_id=lives.order.cell_id)
+    signals: list[int] = []
+    if case.first.is_pause:
+        with lives.paused(case.first):
+            why_stuck = lives.resumed()
+    else:
+        signals.append(lives.killed(case.first))
+        if case.second is not None:
+            signals.append(lives.killed_if_it_gets_there(case.second))
+        why_stuck = lives.resumed()
+    at.release_held()
+    return signals, why_stuck
+
+
+def _coordinates(case: Case) -> Coordinates:
+    place = case.first.place
+    window = IN_DOUBT[place] if place in IN_DOUBT else Window(place.value)
+    return Coordinates(
+        level=SEMEL_LEVEL, window=window, step=case.first.step, provider=case.provider, model=case.model
+    )
+
+
+def _one_for_each_doubt(asks: Sequence[Ask], case: Case, signals: Sequence[int]) -> list[Ask]:
+    """Without the question that a second death inside the same step makes necessary: that is a doubt of its own."""
+    asks, second = list(asks), case.second
+    if second is None or not signals[1] or second.place not in (Place.W2, Place.W3):
+        return asks
+    repeated = [ask for place, ask in enumerate(asks) if _question(ask) in map(_question, asks[:place])]
+    if repeated:
+        asks.remove(repeated[0])
+    return asks
+
+
+def _question(ask: Ask) -> tuple[str, str | None]:
+    return ask.tool, ask.reference
+
+
+def _story(
+    case: Case,
+    finding: Finding,
+    signals: Sequence[int],
+    why_stuck: str | None,
+    ledger: Sequence[Effect],
+    asks: Sequence[Ask],
+) -> list[str]:
+    """What happened, in order, in words that are the same in every bake-off."""
+    lines = [f"first process: {_end_of(case, signals)}"]
+    if case.second is not None:
+        place = f"{case.second.place} of step {case.second.step}"
+        reached = f"killed by signal {signals[1]} at {place}" if signals[1] else f"ended before {place}"
+        lines.append(f"second process: {reached}")
+    lines.append("then: the plan ended" if why_stuck is None else f"then: stuck: {why_stuck}")
+    lines += [f"asked a person about {ask.tool}: found {ask.found}" for ask in asks]
+    effects = Counter(effect.tool for effect in ledger)
+    lines.append("effects: " + (", ".join(f"{tool} {n}" for tool, n in effects.items()) or "none"))
+    if finding.because is not None:
+        lines += finding.because.splitlines()
+    return lines
+
+
+def _end_of(case: Case, signals: Sequence[int]) -> str:
+    place = f"{case.first.place} of step {case.first.step}"
+    if case.first.is_pause:
+        return f"stopped at {place}, continued when the others had ended"
+    return f"killed by signal {signals[0]} at {place}"
+
+
+def _version(python: Path, package: str) -> str:
+    code = "import json, sys, importlib.metadata as m; print(json.dumps(m.version(sys.argv[1])))"
+    asked = subprocess.run([python, "-c", code, package], capture_output=True, text=True, check=True)
+    return str(json.loads(asked.stdout))
