@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
+from semel.cli import bakeoff
 from semel.lab.model import LEVELS, STEPS, Matrix, ModelKind, ProviderKind, Selection, StoreKind, Window
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -34,6 +35,7 @@ def add_to(commands: Commands) -> None:
     lab = commands.add_parser("lab", help="the crash lab", description="The crash lab.")
     experiments = lab.add_subparsers(title="experiments", metavar="EXPERIMENT", required=True)
     _add_matrix_to(experiments)
+    bakeoff.add_to(experiments, _folder_to_write)
 
 
 def _add_matrix_to(experiments: Commands) -> None:

@@ -10,7 +10,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import traceback
 from collections import Counter
@@ -26,7 +25,7 @@ from semel.lab import world
 from semel.lab.bakeoff.cases import cases_for
 from semel.lab.bakeoff.entrants import ENTRANTS, SHORT
 from semel.lab.bakeoff.lives import Lives, Troupe, borrowed_lab
-from semel.lab.bakeoff.model import Bakeoff, Case, Column, Entrant, Entry, Found, Service
+from semel.lab.bakeoff.model import Bakeoff, Case, Entrant, Entry, Found, Service
 from semel.lab.bakeoff.services import Address, NotAvailable, Services
 from semel.lab.client import World
 from semel.lab.contestants.stage import Order, Place
@@ -76,7 +75,7 @@ def run(
         )
         entries = kitchen.entries(chosen)
     seconds = time.monotonic() - started
-    return Bakeoff(seed=seed, entries=entries, columns=tuple(Column), seconds=seconds)
+    return Bakeoff(seed=seed, entries=entries, short=short, seconds=seconds)
 
 
 def _is_chosen(entrant: Entrant, only: Sequence[str], short: bool) -> bool:
@@ -120,7 +119,9 @@ class Kitchen:
         cases = cases_for(entrant, seed=self.seed, short=self.short)
         kinds = sorted({case.provider for case in cases})
         with ThreadPoolExecutor(entrant.at_once) as pool:
-            baselines = dict(zip(kinds, pool.map(partial(self._unharmed, troupe, service), kinds), strict=True))
+            baselines = dict(
+                zip(kinds, pool.map(partial(self._unharmed, troupe, service), kinds), strict=True)
+            )
             runs = tuple(pool.map(partial(self._found, troupe, service, baselines), range(len(cases)), cases))
         return Entry(entrant=entrant, version=_version(python, entrant.package), runs=runs)
 

@@ -1,7 +1,8 @@
 """Who takes part. A package that offers several settings has a row for its default and one for its strictest.
 
 A promise is what the package's own documentation says at that version, in our words. A setting that a package
-doesn't offer is not invented for it; where its documentation names a way out for a person, the lab's person takes it.
+doesn't offer is not invented for it. Where its documentation names a way out for a person, the lab's person takes
+that.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ def _langgraph(mode: str, title: str, promise: str, used: str = "") -> Entrant:
         package="langgraph",
         environment="langgraph",
         promise=promise,
-        used="A graph of a model node and a tool node, SQLite checkpointer, the call's id as idempotency key. " + used,
+        used="A graph of a model node and a tool node, SQLite checkpointer, the call's id as idempotency key. "
+        + used,
     )
 
 
@@ -46,16 +48,16 @@ ENTRANTS: Final = (
     _langgraph(
         "async",
         " (default)",
-        "State is saved while the next step runs already, so that a crash may lose the last of it. Side effects are "
-        "to be idempotent.",
+        "State is saved while the next step runs already, so that a crash may lose the last of it. Side "
+        "effects are to be idempotent.",
         "Where the process dies, what the node before returned has not reached the disk yet: the worst that this "
         "mode allows, arranged so that it is no race.",
     ),
     _langgraph(
         "sync",
         " (strictest)",
-        "State is saved before the next step starts; a step that was interrupted runs again. Side effects are to be "
-        "idempotent.",
+        "State is saved before the next step starts; a step that was interrupted runs again. Side effects are "
+        "to be idempotent.",
     ),
     Entrant(
         name="dbos-step",
@@ -65,9 +67,10 @@ ENTRANTS: Final = (
         package="dbos",
         environment="dbos",
         service=Service.POSTGRES,
-        promise="A workflow resumes from its last completed step; a step is run at least once, and not again once its "
-        "result is recorded.",
-        used="On PostgreSQL (on SQLite it needs SQLite 3.42 or newer). Workflow id and step number as idempotency key.",
+        promise="A workflow resumes from its last completed step; a step is run at least once, and not again "
+        "once its result is recorded.",
+        used="On PostgreSQL (on SQLite it needs SQLite 3.42 or newer). Workflow id and step number as "
+        "idempotency key.",
     ),
     Entrant(
         name="dbos-transaction",
@@ -78,9 +81,10 @@ ENTRANTS: Final = (
         environment="dbos",
         service=Service.POSTGRES,
         own_database=True,
-        promise="What a transaction of the datasource writes is committed together with the record of the step: exactly "
-        "once.",
-        used="On PostgreSQL. The tools' effects are rows in the same database; there is no provider to lose an answer.",
+        promise="What a transaction of the datasource writes is committed together with the record of the "
+        "step: exactly once.",
+        used="On PostgreSQL. The tools' effects are rows in the same database; there is no provider to lose an "
+        "answer.",
     ),
     Entrant(
         name="temporal",
@@ -92,8 +96,8 @@ ENTRANTS: Final = (
         service=Service.TEMPORAL,
         at_once=12,  # a run mostly waits for the time limit on an activity
         life_seconds_max=90.0,
-        promise="A workflow survives its workers; an activity is retried until it succeeds, so it may run more than "
-        "once and is to be idempotent.",
+        promise="A workflow survives its workers; an activity is retried until it succeeds, so it may run more "
+        "than once and is to be idempotent.",
         used="Dev server. Workflow run and activity id as idempotency key; time limit on an activity 5 s.",
     ),
     Entrant(
@@ -130,8 +134,9 @@ ENTRANTS: Final = (
         package="exactly-once",
         environment="exactly-once",
         lease_seconds=1.2,
-        promise="With a lease and a policy that observes the world, what was interrupted is settled safely, also with "
-        "live workers beside.",
+        at_once=6,  # a run mostly waits for its lease
+        promise="With a lease and a policy that observes the world, what was interrupted is settled safely, "
+        "also with live workers beside.",
         used="Lease of 1 s. Keys honoured: auto_retry; lookup: check_then_decide with the documentation's prober; "
         "blind: quarantine and a person.",
     ),
@@ -142,8 +147,9 @@ ENTRANTS: Final = (
         packages=("call4agents==0.5.0",),
         package="call4agents",
         environment="call4agents",
-        promise="A crash, a retry or a resume does not repeat an action with the same arguments; one interrupted is in "
-        "doubt and refused.",
+        at_once=6,  # the package waits two seconds for whoever may be at work on it
+        promise="A crash, a retry or a resume does not repeat an action with the same arguments; one "
+        "interrupted is in doubt and refused.",
         used="Run, tool and exact arguments name the effect. A person looks and resolves what is in doubt.",
     ),
     Entrant(
@@ -154,8 +160,9 @@ ENTRANTS: Final = (
         packages=("call4agents==0.5.0",),
         package="call4agents",
         environment="call4agents",
-        promise="As above; with a key an action is one whatever its arguments, or refused; what is in doubt is settled "
-        "by a reconcile function, or by the provider's memory of the key.",
+        at_once=6,  # the package waits two seconds for whoever may be at work on it
+        promise="As above; with a key an action is one whatever its arguments, or refused; what is in doubt is "
+        "settled by a reconcile function, or by the provider's memory of the key.",
         used="Explicit key. Keys honoured: idempotent_for=24 h; lookup: reconcile; blind: a person.",
     ),
     Entrant(
@@ -165,9 +172,10 @@ ENTRANTS: Final = (
         packages=("safeact==0.0.2",),
         package="safeact",
         environment="safeact",
-        promise="At most once per key, across restarts; what was interrupted is in doubt and refused, never guessed.",
-        used="Its one setting. Business identity as key, handed to the provider. A person looks and resolves; after "
-        "'did not happen' a new key, as documented.",
+        promise="At most once per key, across restarts; what was interrupted is in doubt and refused, never "
+        "guessed.",
+        used="Its one setting. Business identity as key, handed to the provider. A person looks and resolves; "
+        "after 'did not happen' a new key, as documented.",
     ),
     Entrant(
         name="ledger-once",
@@ -176,8 +184,8 @@ ENTRANTS: Final = (
         packages=("ledger-once==0.1.5",),
         package="ledger-once",
         environment="ledger-once",
-        promise="Exactly once per tool and arguments, across crashes, retries and concurrent workers; what a crashed "
-        "process left running may run again after 300 s.",
+        promise="Exactly once per tool and arguments, across crashes, retries and concurrent workers; what a "
+        "crashed process left running may run again after 300 s.",
         used="wrap_tools with a blocked_return, started again at once.",
     ),
     Entrant(
@@ -189,6 +197,7 @@ ENTRANTS: Final = (
         package="ledger-once",
         environment="ledger-once",
         lease_seconds=1.2,
+        at_once=6,  # a run mostly waits for its lease
         promise="As above, named by a key; blocked calls get the recorded answer.",
         used="Explicit key, replay. Started again after its time for crashed records, set to 1 s.",
     ),
@@ -200,10 +209,11 @@ ENTRANTS: Final = (
         package="aws-lambda-powertools",
         environment="powertools",
         lease_seconds=1.2,
-        promise="A function that was called with the same key returns the recorded result; one that timed out may run "
-        "again.",
-        used="A persistence layer of our own on SQLite, with the conditions of its DynamoDB layer. Business identity "
-        "as key; Lambda context with 1 s left.",
+        at_once=6,  # a run mostly waits for its lease
+        promise="A function that was called with the same key returns the recorded result; one that timed out "
+        "may run again.",
+        used="A persistence layer of our own on SQLite, with the conditions of its DynamoDB layer. Business "
+        "identity as key; Lambda context with 1 s left.",
     ),
     Entrant(
         name="powertools-strictest",
@@ -214,6 +224,7 @@ ENTRANTS: Final = (
         package="aws-lambda-powertools",
         environment="powertools",
         lease_seconds=1.2,
+        at_once=6,  # a run mostly waits for its lease
         promise="As above; a known key with another payload is refused, and so is a call without a key.",
         used="As above, with payload validation and a key required.",
     ),
@@ -228,10 +239,10 @@ ENTRANTS: Final = (
         name="semel",
         title="Semel, SQLite",
         program="semel_guard",
-        promise="One intent, one effect, under the conditions the tool declares; where neither key nor lookup exists, a "
-        "person is asked.",
-        used="Its own agent loop; Idempotent, Unsafe with lookup, or Unsafe, as the provider's documentation allows. "
-        "Lease 1 s, request deadline and lookup lag 0.5 s.",
+        promise="One intent, one effect, under the conditions the tool declares; where neither key nor lookup "
+        "exists, a person is asked.",
+        used="Its own agent loop; Idempotent, Unsafe with lookup, or Unsafe, as the provider's documentation "
+        "allows. Lease 1 s, request deadline and lookup lag 0.5 s.",
     ),
 )
 NAMES: Final = tuple(entrant.name for entrant in ENTRANTS)

@@ -147,7 +147,7 @@ class Lives:
 
 
 def _wait_until_stopped(process: subprocess.Popen[bytes], seconds_max: float) -> None:
-    """The kernel tells a parent that its child was stopped; a child that ends instead is not taken away from Popen."""
+    """The kernel tells a parent that its child was stopped. A child that ends instead is left for Popen to bury."""
     too_late = threading.Timer(seconds_max, process.kill)
     too_late.start()
     try:

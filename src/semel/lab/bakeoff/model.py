@@ -123,7 +123,7 @@ class Entry:
 class Bakeoff:
     seed: int
     entries: Sequence[Entry]
-    columns: tuple[Column, ...]
+    short: bool = False
     seconds: float = field(compare=False, default=0.0)
 
     def entry(self, name: str) -> Entry | None:

@@ -1,8 +1,8 @@
 """`call4agents`: each tool an effect within a run, its key handed on to the provider.
 
 `default`    an effect is named by run, tool and exact arguments; one in doubt is resolved by hand.
-`strictest`  named by an explicit key, and with the option that the documentation gives for the provider at hand: the
-             lifetime of its keys, a reconcile function, or neither.
+`strictest`  named by an explicit key, and with the option that the documentation gives for the provider at hand:
+             the lifetime of its keys, a reconcile function, or neither.
 """
 
 from __future__ import annotations

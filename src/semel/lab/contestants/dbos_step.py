@@ -48,6 +48,5 @@ def carry_out(workflow: Any) -> None:
     handle.get_result()
 
 
-
 if __name__ == "__main__":
     play(run)

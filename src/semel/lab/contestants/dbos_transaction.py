@@ -1,5 +1,5 @@
-"""DBOS on PostgreSQL: as `dbos_step`, but each tool's effect is a row in the same database, written in a transaction
-of the datasource, which records the step's result with it.
+"""DBOS on PostgreSQL: as `dbos_step`, but each tool's effect is a row in the same database, written in a
+transaction of the datasource, which records the step's result with it.
 
 It shows what is to be had where the effect lives in one's own database. There is no provider then: no keys, no
 lookup, no late request.
@@ -59,7 +59,9 @@ def ledger(stage: Stage) -> Sequence[Effect]:
     with engine.connect() as connection:
         rows = connection.execute(sqlalchemy.text("SELECT * FROM effects ORDER BY number")).all()
     return [
-        Effect(sequence=number, tool=tool, intent=intent_of(tool, json.loads(text)), arguments=json.loads(text))
+        Effect(
+            sequence=number, tool=tool, intent=intent_of(tool, json.loads(text)), arguments=json.loads(text)
+        )
         for number, tool, text in rows
     ]
 

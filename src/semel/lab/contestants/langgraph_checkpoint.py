@@ -56,7 +56,9 @@ def graph_of(stage: Stage) -> Any:
 
 
 def perform(stage: Stage, call: ToolCall) -> dict[str, Any]:
-    return stage.perform(call.name, call.arguments, key=f"{RUN_ID}/{call.id}", reference=f"{RUN_ID}/{call.id}")
+    return stage.perform(
+        call.name, call.arguments, key=f"{RUN_ID}/{call.id}", reference=f"{RUN_ID}/{call.id}"
+    )
 
 
 def saver_for(stage: Stage, mode: str, connection: sqlite3.Connection) -> SqliteSaver:

@@ -53,7 +53,9 @@ class Machine:
         return turn
 
     def call(self, call: ToolCall) -> dict[str, JSON]:
-        row = self._connection.execute("SELECT state, answer FROM operations WHERE key = ?", [call.id]).fetchone()
+        row = self._connection.execute(
+            "SELECT state, answer FROM operations WHERE key = ?", [call.id]
+        ).fetchone()
         if row is None:
             return self._invoke(call)
         state, answer = row
