@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
-from semel.cli import bakeoff
+from semel.cli import bakeoff, incident
 from semel.lab.model import LEVELS, STEPS, Matrix, ModelKind, ProviderKind, Selection, StoreKind, Window
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -36,6 +36,7 @@ def add_to(commands: Commands) -> None:
     experiments = lab.add_subparsers(title="experiments", metavar="EXPERIMENT", required=True)
     _add_matrix_to(experiments)
     bakeoff.add_to(experiments, _folder_to_write)
+    incident.add_to(experiments, _folder_to_write)
 
 
 def _add_matrix_to(experiments: Commands) -> None:

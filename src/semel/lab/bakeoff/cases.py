@@ -83,9 +83,10 @@ def _killed_twice(kind: ProviderKind) -> Iterator[Case]:
 
 
 FULL: Final = tuple(_all())
+LATER_ONLY: Final = (Column.W1, Column.W2, Column.W4)
 SHORT: Final = tuple(
     case
     for case in FULL
-    if case.provider is not ProviderKind.BLIND or case.column in (Column.W3, Column.ZOMBIE)
-    if case.column not in (Column.W1, Column.W2, Column.W4) or case.first.step == 2
+    if case.provider is ProviderKind.HAS_LOOKUP or case.column is Column.ZOMBIE
+    if case.column not in LATER_ONLY or case.first.step == 2
 )

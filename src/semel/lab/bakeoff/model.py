@@ -24,6 +24,7 @@ class Service(StrEnum):
 class Entrant:
     """A row: one package in one of its settings.
 
+    `program`        the module that is run for each of its lives.
     `packages`       as pip takes them, at the versions the program was written for; none: what the lab runs on.
     `package`        whose version is told.
     `promise`        what the package says of itself, in our words.

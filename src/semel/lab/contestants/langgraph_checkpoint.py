@@ -4,7 +4,8 @@ The tool node hands the provider the thread and the model's call id as idempoten
 for idempotent side effects. A resumed thread is invoked with no new input.
 
 In mode "async" a node may run before what the node before it returned is on the disk. Whether it is there when the
-process dies is a race; here the race is decided, for the worst: the disk is slow just then (`SlowDisk`).
+process dies is a race; here the race is decided, for the worst: the disk is slow just then, and all that was
+written earlier has arrived (`SlowDisk`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from langgraph.graph import END, START, StateGraph
 from semel.lab.contestants.stage import Death, Place, Stage, play
 from semel.lab.scenario import RUN_ID, answered, opening, said
 from semel.lab.wire import ToolCall
+
+ARRIVES_WITHIN_HUNDREDTHS = 1_000  # ten seconds, on the slowest of disks
 
 
 class Conversation(TypedDict):
@@ -88,7 +91,23 @@ class SlowDisk(SqliteSaver):
 
     def _pass(self, place: Place, step: int) -> None:
         if (place, step) == self._slow_from:
+            self._wait_until_arrived(messages_before(place, step))
             self._writes_arrive.clear()
+
+    def _wait_until_arrived(self, messages: int) -> None:
+        """Polls: the package does not say when a write has arrived."""
+        pause = threading.Event()
+        for _ in range(ARRIVES_WITHIN_HUNDREDTHS):
+            found = self.get_tuple({"configurable": {"thread_id": RUN_ID}})
+            if found is not None and len(found.checkpoint["channel_values"].get("messages", ())) == messages:
+                return
+            pause.wait(0.01)
+        raise RuntimeError(f"a checkpoint of {messages} messages never arrived")
+
+
+def messages_before(place: Place, step: int) -> int:
+    """How many messages the node was given that passes this gap: the opening, and two for each step before."""
+    return 1 + 2 * (step - 1) + (1 if place is Place.W3 else 0)
 
 
 def last_gap_of_the_node_before(death: Death) -> tuple[Place, int]:
