@@ -25,6 +25,7 @@ WINDOWS: Final = {
 }
 STEPS: Final = (1, 2)  # the first of the plan, and a later one
 LATE: Final = (Fault(strike=Strike.HOLD, tool="charge", held_lookups=1),)
+KNOWN_EITHER_WAY: Final = (Column.W1, Column.W4)  # nothing is in doubt: one kind of provider will do
 NEEDS_A_PROVIDER: Final = (Column.LATE, Column.LAGGING)
 
 
@@ -36,13 +37,14 @@ def cases_for(entrant: Entrant, *, seed: int, short: bool) -> tuple[Case, ...]:
     return tuple(
         case
         for case in cases
-        if case.column not in NEEDS_A_PROVIDER and case.provider is ProviderKind.HONOURS_KEYS
+        if case.column not in NEEDS_A_PROVIDER and case.provider is ProviderKind.HAS_LOOKUP
     )
 
 
 def _all() -> Iterator[Case]:
     for (column, place), step, kind in product(WINDOWS.items(), STEPS, ProviderKind):
-        yield Case(column=column, settings=Settings(provider=kind), first=Death(place=place, step=step))
+        if column not in KNOWN_EITHER_WAY or kind is ProviderKind.HAS_LOOKUP:
+            yield Case(column=column, settings=Settings(provider=kind), first=Death(place=place, step=step))
     for kind in ProviderKind:
         yield from _without_a_second_look(kind)
         yield from _reworded(kind)

@@ -10,13 +10,14 @@ import json
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -29,6 +30,7 @@ from semel.lab.bakeoff.model import Bakeoff, Case, Entrant, Entry, Found, Servic
 from semel.lab.bakeoff.services import Address, NotAvailable, Services
 from semel.lab.client import World
 from semel.lab.contestants.stage import Order, Place
+from semel.lab.injector import GivenUp
 from semel.lab.model import Coordinates, ProviderKind, Verdict, Window
 from semel.lab.oracle import Finding, judge
 from semel.lab.scenario import intents_of
@@ -96,17 +98,29 @@ class Kitchen:
     seed: int
     short: bool
     on_entry: OnEntry
+    given_up: threading.Event = field(default_factory=threading.Event)
 
     def entries(self, entrants: Sequence[Entrant]) -> tuple[Entry, ...]:
         """In the order given. Whoever mostly waits for a server of its own runs beside the others."""
         beside = [entrant for entrant in entrants if entrant.service is Service.TEMPORAL]
         in_turn = [entrant for entrant in entrants if entrant not in beside]
-        with ThreadPoolExecutor(max_workers=2) as lanes:
+        with ThreadPoolExecutor(max_workers=2) as lanes, self._giving_up_if_interrupted():
             done = lanes.map(lambda lane: [self._entry(entrant) for entrant in lane], (beside, in_turn))
             entries = {entry.entrant.name: entry for lane in done for entry in lane}
         return tuple(entries[entrant.name] for entrant in entrants)
 
+    @contextmanager
+    def _giving_up_if_interrupted(self) -> Iterator[None]:
+        """The runs are made in threads, which would otherwise go on to the last one."""
+        try:
+            yield
+        except BaseException:
+            self.given_up.set()
+            raise
+
     def _entry(self, entrant: Entrant) -> Entry:
+        if self.given_up.is_set():
+            raise GivenUp
         self.on_entry(entrant.title)
         try:
             python = self._python(entrant)
@@ -148,6 +162,8 @@ class Kitchen:
         number: int,
         case: Case,
     ) -> Found:
+        if self.given_up.is_set():
+            raise GivenUp
         try:
             baseline = baselines[case.provider]
             if isinstance(baseline, str):

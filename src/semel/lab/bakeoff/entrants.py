@@ -95,11 +95,11 @@ ENTRANTS: Final = (
         package="temporalio",
         environment="temporal",
         service=Service.TEMPORAL,
-        at_once=12,  # a run mostly waits for the time limit on an activity
+        at_once=16,  # a run mostly waits for the time limit on an activity
         life_seconds_max=90.0,
         promise="A workflow survives its workers; an activity is retried until it succeeds, so it may run more "
         "than once and is to be idempotent.",
-        used="Dev server. Workflow run and activity id as idempotency key; time limit on an activity 5 s.",
+        used="Dev server. Workflow run and activity id as idempotency key; time limit on an activity 10 s.",
     ),
     Entrant(
         name="temporal-strictest",
@@ -110,7 +110,7 @@ ENTRANTS: Final = (
         package="temporalio",
         environment="temporal",
         service=Service.TEMPORAL,
-        at_once=12,
+        at_once=16,
         life_seconds_max=90.0,
         promise="With one attempt allowed, an activity runs at most once; one that did not report back fails.",
         used="Dev server. A failed activity fails the workflow, and there is no way on but a developer's.",

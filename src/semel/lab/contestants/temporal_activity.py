@@ -22,7 +22,7 @@ from semel.lab.contestants.stage import Stage, play
 from semel.lab.scenario import answered, opening, said
 from semel.lab.wire import Turn
 
-ACTIVITY_TIME_MAX = timedelta(seconds=5)  # well above what an activity takes on a busy machine
+ACTIVITY_TIME_MAX = timedelta(seconds=10)  # well above what an activity takes on a busy machine
 TASK_TIME_MAX = timedelta(seconds=1)
 UNTIL_IT_SUCCEEDS = RetryPolicy(initial_interval=timedelta(milliseconds=50), backoff_coefficient=1.0)
 ONCE_AT_MOST = RetryPolicy(maximum_attempts=1)
