@@ -19,7 +19,6 @@ from semel.lab.bakeoff import course, export, lives, page, summary, terminal
 from semel.lab.bakeoff.cases import FULL, NEEDS_A_PROVIDER, cases_for
 from semel.lab.bakeoff.entrants import ENTRANTS, NAMES, SHORT
 from semel.lab.bakeoff.model import Bakeoff, Column, Entrant, Entry, Found
-from semel.lab.contestants.stage import Death, Order, Place
 from semel.lab.model import ProviderKind, Verdict
 
 pytestmark = pytest.mark.timeout(600)  # dozens of real processes, on machines as busy as they come
@@ -204,16 +203,6 @@ def test_the_lab_is_lent_alone(tmp_path):
             check=True,
         )
         assert found.stdout.startswith(str(lent))
-
-
-def test_an_order_survives_the_way_to_another_process():
-    order = Order(
-        address="127.0.0.1:1",
-        cell_id="a",
-        folder="/nowhere",
-        death=Death(place=Place.IN_FLIGHT, step=2, is_pause=True),
-    )
-    assert Order.from_json(order.to_json()) == order
 
 
 # ------------------------------------------------------------------ what is shown

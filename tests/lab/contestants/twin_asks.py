@@ -1,6 +1,6 @@
 """A contestant that asks a person before every call, whatever the provider could tell."""
 
-from semel.lab.contestants.stage import Stage, name_of_step, play, run_plan
+from semel.lab.contestants.stage import Stage, name_of_step, run_plan
 
 
 def run(stage: Stage) -> None:
@@ -9,6 +9,3 @@ def run(stage: Stage) -> None:
         return stage.ask_person(call.name, name) or stage.perform(call.name, call.arguments, reference=name)
 
     run_plan(stage, call_tool)
-
-
-play(run)

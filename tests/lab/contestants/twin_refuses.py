@@ -1,6 +1,6 @@
 """A contestant that never repeats anything: once it has begun, it refuses to go on."""
 
-from semel.lab.contestants.stage import Stage, play, run_plan
+from semel.lab.contestants.stage import Stage, run_plan
 
 
 def run(stage: Stage) -> None:
@@ -9,6 +9,3 @@ def run(stage: Stage) -> None:
         raise RuntimeError("it may have happened; I refuse")
     begun.touch()
     run_plan(stage, lambda call: stage.perform(call.name, call.arguments))
-
-
-play(run)

@@ -25,13 +25,14 @@ from typing import Final, TypeAlias
 from semel.lab import world
 from semel.lab.bakeoff.cases import cases_for
 from semel.lab.bakeoff.entrants import ENTRANTS, SHORT
-from semel.lab.bakeoff.lives import Lives, Troupe, borrowed_lab
+from semel.lab.bakeoff.lives import Lives, borrowed_lab, nursery_for
 from semel.lab.bakeoff.model import Bakeoff, Case, Entrant, Entry, Found, Service
 from semel.lab.bakeoff.services import Address, NotAvailable, Services
 from semel.lab.client import World
 from semel.lab.contestants.stage import Order, Place
 from semel.lab.injector import GivenUp
 from semel.lab.model import Coordinates, ProviderKind, Verdict, Window
+from semel.lab.nursery import Nursery
 from semel.lab.oracle import Finding, judge
 from semel.lab.scenario import intents_of
 from semel.lab.wire import Ask, Effect, Settings
@@ -87,6 +88,14 @@ def _is_chosen(entrant: Entrant, only: Sequence[str], short: bool) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Troupe:
+    """A contestant, and where its lives are born."""
+
+    entrant: Entrant
+    nursery: Nursery
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Kitchen:
     """Where the runs of one bake-off take place."""
 
@@ -129,10 +138,13 @@ class Kitchen:
             return Entry(entrant=entrant, why_not=f"not installed: {problem}")
         except NotAvailable as problem:
             return Entry(entrant=entrant, why_not=str(problem))
-        troupe = Troupe(entrant=entrant, python=python, path=self.path)
         cases = cases_for(entrant, seed=self.seed, short=self.short)
         kinds = sorted({case.provider for case in cases})
-        with ThreadPoolExecutor(entrant.at_once) as pool:
+        with (
+            nursery_for(entrant, python, self.path, self.folder) as nursery,
+            ThreadPoolExecutor(entrant.at_once) as pool,
+        ):
+            troupe = Troupe(entrant=entrant, nursery=nursery)
             baselines = dict(
                 zip(kinds, pool.map(partial(self._unharmed, troupe, service), kinds), strict=True)
             )
@@ -209,7 +221,7 @@ class Kitchen:
             setting=troupe.entrant.setting,
             service=service(),
         )
-        lives = Lives(troupe=troupe, order=order)
+        lives = Lives(entrant=troupe.entrant, nursery=troupe.nursery, order=order)
         self._world(lives).prepare(settings)
         return lives
 
@@ -217,7 +229,7 @@ class Kitchen:
         return World(address=self.address, cell_id=lives.order.cell_id)
 
     def _ledger(self, lives: Lives) -> Sequence[Effect]:
-        return lives.ledger() if lives.troupe.entrant.own_database else self._world(lives).ledger()
+        return lives.ledger() if lives.entrant.own_database else self._world(lives).ledger()
 
 
 def _lived_through(case: Case, lives: Lives) -> tuple[list[int], str | None]:

@@ -1,6 +1,7 @@
-"""The processes of one contestant in one run: started in its own environment, killed, stopped, continued.
+"""The processes of one contestant in one run: born in its own environment, killed, stopped, continued.
 
-A killed life proves itself by the signal that ended it, a stopped one by the kernel's word to its parent.
+Each life is a fork of a nursery that runs on that environment's Python and has the program imported. A killed life
+proves itself by the signal that ended it, a stopped one by its state in the kernel.
 """
 
 from __future__ import annotations
@@ -8,20 +9,22 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import semel
 from semel.lab.bakeoff.model import Entrant
-from semel.lab.contestants.stage import Death, Order
+from semel.lab.contestants.stage import LEDGER, PAUSED, Death, Order, live, log_of
+from semel.lab.nursery import Child, Nursery
 from semel.lab.wire import Effect
 
 RESUMES_MAX: Final = 3  # an operator who restarts a crashing process thrice has a stuck one
+POLL_SECONDS: Final = 0.01
 
 
 class GapNeverReached(Exception):
@@ -41,35 +44,25 @@ def borrowed_lab(folder: Path) -> Iterator[Path]:
     yield lent
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Troupe:
-    """How a life of this contestant is started."""
-
-    entrant: Entrant
-    python: Path
-    path: Path
-
-    def started(self, order: Order, log: IO[bytes]) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [self.python, "-m", self.entrant.program],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            cwd=order.folder,
-            env={**os.environ, "PYTHONPATH": str(self.path)},
-        )
-        assert process.stdin is not None
-        with suppress(BrokenPipeError):
-            process.stdin.write(order.to_json().encode() + b"\n")
-            process.stdin.close()
-        return process
+@contextmanager
+def nursery_for(entrant: Entrant, python: Path, lent: Path, folder: Path) -> Iterator[Nursery]:
+    """Warmed, and ended with all that was born there."""
+    home = folder / f"{entrant.name}-nursery"  # some packages make files when they are imported
+    home.mkdir()
+    nursery = Nursery(python=python, environment={**os.environ, "PYTHONPATH": str(lent)}, cwd=home)
+    try:
+        nursery.warm([entrant.program])
+        yield nursery
+    finally:
+        nursery.close()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lives:
     """All lives of one run, in one folder."""
 
-    troupe: Troupe
+    entrant: Entrant
+    nursery: Nursery
     order: Order
 
     def killed(self, death: Death) -> int:
@@ -87,15 +80,16 @@ class Lives:
     @contextmanager
     def paused(self, death: Death) -> Iterator[None]:
         """One life that is stopped in the gap, and continued to its end afterwards."""
-        with self._log() as log, self.troupe.started(replace(self.order, death=death), log) as process:
-            try:
-                _wait_until_stopped(process, self._seconds_max)
-                yield
-                process.send_signal(signal.SIGCONT)
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(self._seconds_max)
-            finally:
-                process.kill()
+        child = self._born(replace(self.order, death=death))
+        try:
+            pid = self._wait_until_stopped()
+            yield
+            os.kill(pid, signal.SIGCONT)
+        except BaseException:
+            child.end()
+            raise
+        finally:
+            child.exitcode(self._seconds_max)
 
     def resumed(self) -> str | None:
         """Fresh lives until one ends well; None then, else why not even the last one did."""
@@ -107,52 +101,44 @@ class Lives:
 
     def ledger(self) -> tuple[Effect, ...]:
         """Asked of the contestant itself, whose own database holds the effects."""
-        order = replace(self.order, wants_ledger=True)
-        with self._log() as log, self.troupe.started(order, log) as process:
-            assert process.stdout is not None
-            text = process.stdout.read()
-        if process.returncode != 0:
-            raise RuntimeError(f"the effects can't be read: {self._ended(process.returncode)}")
+        status = self._born(replace(self.order, wants_ledger=True)).exitcode(self._seconds_max)
+        if status != 0:
+            raise RuntimeError(f"the effects can't be read: {self._ended(status)}")
+        text = (Path(self.order.folder) / LEDGER).read_text(encoding="utf-8")
         return tuple(map(Effect.from_json, json.loads(text)))
 
     def _lived(self, death: Death | None) -> int | None:
         """The exit status, minus n for signal n; None: it had to be ended."""
-        if self.troupe.entrant.lease_seconds and self._log_file.exists():
-            threading.Event().wait(self.troupe.entrant.lease_seconds)
-        with self._log() as log, self.troupe.started(replace(self.order, death=death), log) as process:
-            try:
-                return process.wait(self._seconds_max)
-            except subprocess.TimeoutExpired:
-                return None
-            finally:
-                process.kill()
+        if self.entrant.lease_seconds and log_of(self.order).exists():
+            threading.Event().wait(self.entrant.lease_seconds)
+        return self._born(replace(self.order, death=death)).exitcode(self._seconds_max)
+
+    def _born(self, order: Order) -> Child:
+        return self.nursery.bear(partial(live, self.entrant.program, order))
 
     @property
     def _seconds_max(self) -> float:
-        return self.troupe.entrant.life_seconds_max
+        return self.entrant.life_seconds_max
 
-    @property
-    def _log_file(self) -> Path:
-        return Path(self.order.folder).with_suffix(".log")
-
-    def _log(self) -> IO[bytes]:
-        return self._log_file.open("ab")
+    def _wait_until_stopped(self) -> int:
+        """The id of the stopped process. Polls: nothing announces a SIGSTOP to anyone but the parent."""
+        pause, note = threading.Event(), Path(self.order.folder) / PAUSED
+        for _ in range(int(self._seconds_max / POLL_SECONDS)):
+            if note.exists() and (text := note.read_text()) and _state_of(int(text)) == "T":
+                return int(text)
+            pause.wait(POLL_SECONDS)
+        raise GapNeverReached(f"the first process never stopped: {self._ended(None)}")
 
     def _ended(self, status: int | None) -> str:
         if status is None:
             return f"the process had not ended after {self._seconds_max:.0f} seconds"
-        lines = self._log_file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        lines = log_of(self.order).read_text(encoding="utf-8", errors="replace").strip().splitlines()
         said = [line for line in lines if line and not line[0].isspace()]
         return f"the process ended with {status}: {' '.join(said[-1].split())[:300] if said else 'no word'}"
 
 
-def _wait_until_stopped(process: subprocess.Popen[bytes], seconds_max: float) -> None:
-    """The kernel tells a parent that its child was stopped. A child that ends instead is left for Popen to bury."""
-    too_late = threading.Timer(seconds_max, process.kill)
-    too_late.start()
-    try:
-        seen = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-    finally:
-        too_late.cancel()
-    if seen is None or seen.si_code != os.CLD_STOPPED:
-        raise GapNeverReached("the first process ended instead of being stopped")
+def _state_of(pid: int) -> str:
+    """As `ps` has it; empty if there is no such process."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return ""

@@ -13,7 +13,7 @@ from typing import Any
 import call4agents as c4a
 from call4agents import ops
 
-from semel.lab.contestants.stage import ASKS_MAX, Stage, name_of_step, play, run_plan
+from semel.lab.contestants.stage import ASKS_MAX, Stage, name_of_step, run_plan
 from semel.lab.model import ProviderKind
 from semel.lab.scenario import RUN_ID
 from semel.lab.wire import JSON, ToolCall
@@ -88,7 +88,3 @@ def resolve_by_hand(stage: Stage, tool: str) -> None:
     found = stage.ask_person(tool, reference(tool))
     outcome = "not-done" if found is None else "done"
     ops.resolve(record, key, outcome, note="looked into the books", result=found)
-
-
-if __name__ == "__main__":
-    play(run)

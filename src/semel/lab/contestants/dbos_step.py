@@ -10,7 +10,7 @@ from typing import Any
 
 from dbos import DBOS, SetWorkflowID
 
-from semel.lab.contestants.stage import Stage, play
+from semel.lab.contestants.stage import Stage
 from semel.lab.scenario import RUN_ID, answered, opening, said
 from semel.lab.wire import Turn
 
@@ -46,7 +46,3 @@ def carry_out(workflow: Any) -> None:
     with SetWorkflowID(RUN_ID):
         handle = DBOS.start_workflow(workflow)
     handle.get_result()
-
-
-if __name__ == "__main__":
-    play(run)

@@ -16,7 +16,7 @@ import sqlalchemy
 from dbos import DBOS, SQLAlchemyDatasource
 
 from semel.lab.contestants.dbos_step import CONFIG, carry_out
-from semel.lab.contestants.stage import STEP_OF, Place, Stage, play
+from semel.lab.contestants.stage import STEP_OF, Place, Stage
 from semel.lab.scenario import answered, intent_of, opening, said
 from semel.lab.wire import Effect, Turn
 
@@ -64,7 +64,3 @@ def ledger(stage: Stage) -> Sequence[Effect]:
         )
         for number, tool, text in rows
     ]
-
-
-if __name__ == "__main__":
-    play(run, ledger)

@@ -26,7 +26,7 @@ from exactly_once import (
     quarantine,
 )
 
-from semel.lab.contestants.stage import ASKS_MAX, Stage, name_of_step, play, run_plan
+from semel.lab.contestants.stage import ASKS_MAX, Stage, name_of_step, run_plan
 from semel.lab.model import ProviderKind
 from semel.lab.wire import JSON, ToolCall
 
@@ -79,7 +79,3 @@ def decide_by_hand(stage: Stage, store: Any, tool: str, key: str) -> None:
         store.release(key)
     else:
         store.commit(key, JSONCodec().encode(found))
-
-
-if __name__ == "__main__":
-    play(run)

@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypedDict
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 
-from semel.lab.contestants.stage import Death, Place, Stage, play
+from semel.lab.contestants.stage import Death, Place, Stage
 from semel.lab.scenario import RUN_ID, answered, opening, said
 from semel.lab.wire import ToolCall
 
@@ -118,7 +118,3 @@ def last_gap_of_the_node_before(death: Death) -> tuple[Place, int]:
             return Place.W3, death.step  # the tool node, which returns the answer
         case Place.W1:
             return Place.W3, death.step - 1
-
-
-if __name__ == "__main__":
-    play(run)

@@ -14,7 +14,7 @@ from typing import Any
 
 from ledger import Guard, Policy
 
-from semel.lab.contestants.stage import Stage, name_of_step, play, run_plan
+from semel.lab.contestants.stage import Stage, name_of_step, run_plan
 from semel.lab.scenario import RUN_ID
 from semel.lab.wire import JSON, ToolCall
 
@@ -44,7 +44,3 @@ def tool_for(stage: Stage, name: str) -> Callable[..., dict[str, JSON]]:
 
     tool.__name__ = name  # the package names a call by it
     return tool
-
-
-if __name__ == "__main__":
-    play(run)

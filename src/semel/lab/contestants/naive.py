@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from semel.lab.contestants.stage import Stage, play, run_plan
+from semel.lab.contestants.stage import Stage, run_plan
 
 
 def run(stage: Stage) -> None:
     run_plan(stage, lambda call: stage.perform(call.name, call.arguments))
-
-
-if __name__ == "__main__":
-    play(run)

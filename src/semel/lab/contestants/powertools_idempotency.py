@@ -25,7 +25,7 @@ from aws_lambda_powertools.utilities.idempotency.exceptions import (
 )
 from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
 
-from semel.lab.contestants.stage import Stage, name_of_step, play, run_plan
+from semel.lab.contestants.stage import Stage, name_of_step, run_plan
 from semel.lab.wire import JSON, ToolCall
 
 TIME_LEFT_MILLISECONDS = 1_000
@@ -116,7 +116,3 @@ def options_of(setting: str) -> dict[str, Any]:
     if setting != "strictest":
         return {}
     return {"payload_validation_jmespath": "arguments", "raise_on_no_idempotency_key": True}
-
-
-if __name__ == "__main__":
-    play(run)

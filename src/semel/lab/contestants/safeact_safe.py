@@ -10,7 +10,7 @@ from typing import Any
 
 from safeact import FailedCallError, InDoubtError, get_store, safe
 
-from semel.lab.contestants.stage import ASKS_MAX, Stage, name_of_step, play, run_plan
+from semel.lab.contestants.stage import ASKS_MAX, Stage, name_of_step, run_plan
 from semel.lab.wire import JSON, ToolCall
 
 
@@ -38,7 +38,3 @@ def run(stage: Stage) -> None:
         raise RuntimeError("still in doubt, whatever is resolved")
 
     run_plan(stage, call_tool)
-
-
-if __name__ == "__main__":
-    play(run)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import semel
 from semel.agent import Message, OnText, ToolCall, ToolSpec, Turn, run_agent
-from semel.lab.contestants.stage import ASKS_MAX, Stage, play
+from semel.lab.contestants.stage import ASKS_MAX, Stage
 from semel.lab.model import ProviderKind
 from semel.lab.scenario import OPENING, RUN_ID
 
@@ -103,7 +103,3 @@ class Script:
         turn = self.stage.next_turn(messages)
         calls = tuple(ToolCall(id=c.id, name=c.name, arguments=c.arguments) for c in turn.calls)
         return Turn(text=turn.text, calls=calls)
-
-
-if __name__ == "__main__":
-    play(run)

@@ -1,8 +1,7 @@
 """What every contestant is given: the same model, the same tools, the same gaps to die in.
 
-The order for one life is a line of JSON on standard input (`Order`). A life ends with status 0 when the plan has
-ended, and with 1 and a traceback when the contestant can't go on. Where the order says so, it ends earlier: the
-process kills itself, or stops itself, in the gap it was told.
+A life ends with status 0 when the plan has ended, and with 1 and a traceback when the contestant can't go on. Where
+its `Order` says so, it ends earlier: the process kills itself, or stops itself, in the gap it was told.
 """
 
 from __future__ import annotations
@@ -11,13 +10,12 @@ import http.client
 import json
 import os
 import signal
-import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from semel.lab.client import World
 from semel.lab.model import ProviderKind
@@ -25,6 +23,8 @@ from semel.lab.scenario import PLANS, RUN_ID, Message, answered, opening, said, 
 from semel.lab.wire import JSON, Arguments, Effect, ToolCall, Turn
 
 STEP_OF: Final = {step.tool: number for number, step in enumerate(PLANS["renewal"], start=1)}
+PAUSED: Final = "paused"  # the file that names the process which has stopped itself
+LEDGER: Final = "ledger.json"
 ASKS_MAX: Final = 5  # about one call: who has not understood the answer by then never will
 
 
@@ -46,10 +46,6 @@ class Death:
     step: int
     is_pause: bool = False
 
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Death:
-        return cls(place=Place(raw["place"]), step=int(raw["step"]), is_pause=bool(raw["is_pause"]))
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Order:
@@ -62,14 +58,6 @@ class Order:
     service: str = ""
     death: Death | None = None
     wants_ledger: bool = False
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Order:
-        raw = json.loads(text)
-        return cls(**{**raw, "death": None if raw["death"] is None else Death.from_json(raw["death"])})
 
 
 def _nothing(place: Place, step: int) -> None:
@@ -141,9 +129,9 @@ class Stage:
             return
         if not death.is_pause:
             os.kill(os.getpid(), signal.SIGKILL)
-        note = self.folder / "paused"
+        note = self.folder / PAUSED
         if not note.exists():  # once
-            note.touch()
+            note.write_text(str(os.getpid()))
             os.kill(os.getpid(), signal.SIGSTOP)
             self.awakened()
 
@@ -169,25 +157,23 @@ def run_plan(stage: Stage, call_tool: Callable[[ToolCall], Mapping[str, JSON]]) 
             messages.append(answered(call, call_tool(call)))
 
 
-def play(run: Callable[[Stage], None], ledger: Callable[[Stage], Sequence[Effect]] | None = None) -> None:
-    """The whole of a contestant's process. Does not return: a package's threads shall not keep it.
+def live(program: str, order: Order) -> None:
+    """One life: a fork of a process that has the program imported and has done nothing else.
 
-    `ledger` is for a contestant whose effects are in its own database; it is asked for after the last life.
+    What a package says goes to the log beside the folder. Raises when the contestant can't go on.
     """
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a package prints goes to the log
-    status = 1
-    try:
-        stage = Stage(order=Order.from_json(sys.stdin.readline()))
-        if stage.order.wants_ledger:
-            assert ledger is not None
-            answers.write(json.dumps([effect.to_json() for effect in ledger(stage)]) + "\n")
-            answers.flush()
-        else:
-            run(stage)
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(status)
+    os.chdir(order.folder)
+    log = os.open(log_of(order), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    module = import_module(program)
+    stage = Stage(order=order)
+    if order.wants_ledger:
+        effects = [effect.to_json() for effect in module.ledger(stage)]
+        (stage.folder / LEDGER).write_text(json.dumps(effects), encoding="utf-8")
+    else:
+        module.run(stage)
+
+
+def log_of(order: Order) -> Path:
+    return Path(order.folder).with_suffix(".log")

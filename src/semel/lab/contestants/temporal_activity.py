@@ -18,7 +18,7 @@ from temporalio.common import RetryPolicy, WorkflowIDConflictPolicy, WorkflowIDR
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from semel.lab.contestants.stage import Stage, play
+from semel.lab.contestants.stage import Stage
 from semel.lab.scenario import answered, opening, said
 from semel.lab.wire import Turn
 
@@ -97,7 +97,3 @@ async def _started_or_found(client: Client, stage: Stage) -> WorkflowHandle[Any,
         )
     except WorkflowAlreadyStartedError:
         return client.get_workflow_handle(stage.order.cell_id)
-
-
-if __name__ == "__main__":
-    play(run)

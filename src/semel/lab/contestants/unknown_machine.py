@@ -12,7 +12,7 @@ import sqlite3
 from contextlib import closing
 from itertools import count
 
-from semel.lab.contestants.stage import Stage, play
+from semel.lab.contestants.stage import Stage
 from semel.lab.model import ProviderKind
 from semel.lab.scenario import answered, opening, said
 from semel.lab.wire import JSON, ToolCall, Turn
@@ -82,7 +82,3 @@ class Machine:
         row = [call.id, json.dumps(answer)]
         self._connection.execute("INSERT OR REPLACE INTO operations VALUES (?, 'COMMITTED', ?)", row)
         return answer
-
-
-if __name__ == "__main__":
-    play(run)
