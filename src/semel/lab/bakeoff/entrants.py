@@ -68,6 +68,7 @@ ENTRANTS: Final = (
         package="dbos",
         environment="dbos",
         service=Service.POSTGRES,
+        at_once=6,  # a life mostly waits for its database
         promise="A workflow resumes from its last completed step; a step is run at least once, and not again "
         "once its result is recorded.",
         used="On PostgreSQL (on SQLite it needs SQLite 3.42 or newer). Workflow id and step number as "
@@ -81,6 +82,7 @@ ENTRANTS: Final = (
         package="dbos",
         environment="dbos",
         service=Service.POSTGRES,
+        at_once=6,  # a life mostly waits for its database
         own_database=True,
         promise="What a transaction of the datasource writes is committed together with the record of the "
         "step: exactly once.",

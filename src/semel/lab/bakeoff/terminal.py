@@ -27,6 +27,8 @@ SHORT_NAMES: Final = {
     Verdict.DUPLICATE: "DUP",
     Verdict.UNKNOWN: "UNKNOWN",
 }
+WIDTH_IN_A_PIPE: Final = 150  # nobody's window: wide enough that no row is folded
+TITLE_WIDTH_MIN: Final = 16
 HEADINGS: Final = {
     Column.W1: "W1",
     Column.W2: "W2",
@@ -42,8 +44,9 @@ HEADINGS: Final = {
 
 def print_table(bakeoff: Bakeoff) -> None:
     console = Console(highlight=False)
-    width = None if console.is_terminal else 160  # in a pipe a table shall not be folded
-    console.print(_table(bakeoff), width=width)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=WIDTH_IN_A_PIPE)
+    console.print(_table(bakeoff))
     console.print(
         "F-ASK is FALSE_ASK, DUP is DUPLICATE; n/m: so many of the runs in a square have its verdict."
     )
@@ -58,8 +61,8 @@ def print_table(bakeoff: Bakeoff) -> None:
 
 def _table(bakeoff: Bakeoff) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    table.add_column("", no_wrap=False)
-    table.add_column("version")
+    table.add_column("", min_width=TITLE_WIDTH_MIN)  # wraps where the terminal is narrow
+    table.add_column("version", no_wrap=True)
     for column in Column:
         table.add_column(HEADINGS[column], no_wrap=True)
     for entry in bakeoff.entries:
