@@ -25,7 +25,7 @@ def content(bakeoff: Bakeoff) -> Page:
         rows=tuple(title(entry) for entry in bakeoff.entries),
         columns=tuple(Column),
         squares=tuple(_square(entry, column) for entry in bakeoff.entries for column in Column),
-        about={title(entry): summary.described(entry) for entry in bakeoff.entries}
+        about={title(entry): summary.promised(entry) for entry in bakeoff.entries}
         | {column.value: text for column, text in summary.COLUMNS.items()},
         figures=(
             ("contestants run", str(sum(bool(entry.runs) for entry in bakeoff.entries))),
@@ -33,7 +33,7 @@ def content(bakeoff: Bakeoff) -> Page:
             ("seconds", f"{bakeoff.seconds:.0f}"),
             ("seed", str(bakeoff.seed)),
         ),
-        notes=(*summary.problems(bakeoff), *summary.NOTES),
+        notes=(*summary.problems(bakeoff), *summary.NOTES, *map(summary.used, bakeoff.entries)),
         command=summary.command(bakeoff),
     )
 

@@ -40,10 +40,17 @@ NOTES: Final = (
 )
 
 
-def described(entry: Entry) -> str:
-    promise, used = entry.entrant.promise, entry.entrant.used
-    version = f"{entry.entrant.package} {entry.version}. " if entry.version else ""
-    return f"{version}Its promise, in our words: {promise} Here: {used}"
+def promised(entry: Entry) -> str:
+    """What the package says of itself, in our words."""
+    if entry.entrant.name in CONTROLS:
+        return entry.entrant.promise
+    return f"Its promise, in our words: {entry.entrant.promise}"
+
+
+def used(entry: Entry) -> str:
+    """How it was used, with the version."""
+    version = f" ({entry.entrant.package} {entry.version})" if entry.version else ""
+    return f"{entry.entrant.title}{version}: {entry.entrant.used}"
 
 
 def square(entry: Entry, column: Column) -> tuple[Verdict | None, str]:
