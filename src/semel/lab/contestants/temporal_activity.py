@@ -16,6 +16,7 @@ from temporalio import activity, workflow
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import RetryPolicy, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from semel.lab.contestants.stage import Stage
@@ -24,6 +25,8 @@ from semel.lab.wire import Turn
 
 ACTIVITY_TIME_MAX = timedelta(seconds=10)  # well above what an activity takes on a busy machine
 TASK_TIME_MAX = timedelta(seconds=1)
+TRIES_MAX = 100  # ten seconds
+PAUSE_SECONDS = 0.1
 UNTIL_IT_SUCCEEDS = RetryPolicy(initial_interval=timedelta(milliseconds=50), backoff_coefficient=1.0)
 ONCE_AT_MOST = RetryPolicy(maximum_attempts=1)
 
@@ -80,7 +83,19 @@ async def _work(stage: Stage) -> None:
             max_cached_workflows=0,  # no sticky queue, on which a task would wait for the dead worker
         )
         async with worker:
-            await (await _started_or_found(client, stage)).result()
+            await (await _started_when_ready(client, stage)).result()
+
+
+async def _started_when_ready(client: Client, stage: Stage) -> WorkflowHandle[Any, Any]:
+    """A server that has just started may not know its namespace yet."""
+    for _ in range(TRIES_MAX):
+        try:
+            return await _started_or_found(client, stage)
+        except RPCError as problem:
+            if problem.status is not RPCStatusCode.NOT_FOUND:
+                raise
+        await asyncio.sleep(PAUSE_SECONDS)
+    return await _started_or_found(client, stage)
 
 
 async def _started_or_found(client: Client, stage: Stage) -> WorkflowHandle[Any, Any]:
