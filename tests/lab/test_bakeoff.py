@@ -144,6 +144,18 @@ def test_a_control_that_is_not_caught_or_a_finding_of_semel_means_it_does_not_ho
         assert summary.conclusion(broken).startswith("Does not hold")
 
 
+def test_an_interrupted_bakeoff_starts_nothing_more():
+    announced = []
+
+    def interrupt(what: str) -> None:
+        announced.append(what)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        course.run(short=True, on_entry=interrupt)
+    assert len(announced) == 1
+
+
 # ------------------------------------------------------------------ who takes part, in what
 
 

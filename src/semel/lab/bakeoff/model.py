@@ -6,10 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING, Final
 
-from semel.lab.contestants.stage import Death
 from semel.lab.model import ModelKind, ProviderKind, Verdict
 from semel.lab.wire import Settings
+
+if TYPE_CHECKING:  # the command line needs the names, and not what a life needs
+    from semel.lab.contestants.stage import Death
+
+CONTROLS: Final = ("naive", "plain-unknown")  # guards that are wrong on purpose
 
 
 class Service(StrEnum):
@@ -142,9 +147,6 @@ class Bakeoff:
         is_sound = semel is None or (bool(semel.runs) and set(semel.counts) == {Verdict.OK})
         nothing_broke = all(Verdict.UNKNOWN not in entry.counts for entry in self.entries)
         return caught and is_sound and nothing_broke
-
-
-CONTROLS = ("naive", "plain-unknown")
 
 
 def fold(runs: Sequence[Found]) -> tuple[Verdict, int]:
