@@ -89,7 +89,9 @@ DID_IT_HAPPEN = {
     semel.PreviouslyFailed: "did_not_happen",
     semel.ClaimHeld: "unknown",  # a live owner is at work on it
     semel.Reaped: "happened",  # unless it says otherwise: see below
+    semel.Compensated: "did_not_happen",  # unless it says otherwise: see below
     semel.OutcomeUnknown: "unknown",
+    semel.SagaOpen: "unknown",
     semel.PausedForPerson: "unknown",
     semel.ResultLost: "happened",
     semel.Diverged: "happened",
@@ -128,6 +130,10 @@ def test_what_is_past_retention_says_how_it_ended():
     assert semel.Reaped("words", outcome="did_not_happen").outcome == "did_not_happen"
 
 
+def test_what_was_compensated_says_how_it_had_ended():
+    assert semel.Compensated("words", outcome="happened").outcome == "happened"
+
+
 def test_one_clause_catches_every_error_but_the_one_that_has_to_stop_a_run():
     assert [kind for kind in ERRORS if not issubclass(kind, semel.SemelError)] == [semel.PausedForPerson]
     assert not issubclass(semel.PausedForPerson, Exception)
@@ -158,7 +164,7 @@ def complaints(tmp_path_factory):
     return [line for line in ended.stdout.splitlines() if ": error: " in line]
 
 
-@pytest.mark.parametrize("name", ["example.py", "readme.py"])
+@pytest.mark.parametrize("name", ["example.py", "steps_and_sagas.py", "readme.py"])
 def test_a_program_as_the_readme_has_it_passes_the_type_checker(complaints, name):
     assert [line for line in complaints if name in line] == []
 

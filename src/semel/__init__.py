@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from semel.connect import open_guard as open  # noqa: A004  (semel.open reads like gzip.open)
 from semel.engine.call import Call, current_call
+from semel.engine.compensate import Saga
 from semel.engine.guard import Guard
+from semel.engine.outbox import Delivery, Relayed
 from semel.engine.run import AsyncRun, Run
 from semel.engine.sweeps import Reconciled
 from semel.engine.tool import Tool
@@ -21,6 +23,7 @@ from semel.errors import (
     ClaimHeld,
     ClaimLost,
     CommitInDoubt,
+    Compensated,
     Diverged,
     IllegalTransition,
     KeyReused,
@@ -32,6 +35,7 @@ from semel.errors import (
     Reaped,
     Rejected,
     ResultLost,
+    SagaOpen,
     SemelError,
     StoreError,
     StoreUnavailable,
@@ -52,10 +56,12 @@ from semel.model import (
     Idempotent,
     Inconclusive,
     ItHappened,
+    Message,
     Operation,
     RunIt,
     Safe,
     State,
+    Steps,
     Unsafe,
 )
 
@@ -72,6 +78,8 @@ __all__ = [
     "ClaimHeld",
     "ClaimLost",
     "CommitInDoubt",
+    "Compensated",
+    "Delivery",
     "Diverged",
     "Event",
     "Evidence",
@@ -84,6 +92,7 @@ __all__ = [
     "Inconclusive",
     "ItHappened",
     "KeyReused",
+    "Message",
     "NotExecuted",
     "NotSent",
     "Operation",
@@ -93,12 +102,16 @@ __all__ = [
     "Reaped",
     "Reconciled",
     "Rejected",
+    "Relayed",
     "ResultLost",
     "Run",
     "RunIt",
     "Safe",
+    "Saga",
+    "SagaOpen",
     "SemelError",
     "State",
+    "Steps",
     "StoreError",
     "StoreUnavailable",
     "StoreVanished",

@@ -35,6 +35,7 @@ from semel.model import (
     Inconclusive,
     Operation,
     State,
+    Steps,
     Unsafe,
 )
 
@@ -86,7 +87,7 @@ def decide_late_result(operation: Operation, effect: Effect, *, fence: int) -> L
 
     The effect stands; the record as it is now says whether this settles something or contradicts it.
     """
-    is_one_key = isinstance(effect, Idempotent)
+    is_one_key = isinstance(effect, Idempotent | Steps)  # of steps: each has a key, and one result
     match operation.state:
         case State.COMMITTED:
             return Accept() if operation.fence == fence or is_one_key else Diverge()
@@ -123,6 +124,8 @@ def _decide_invoked(
 
 
 def _decide_unknown(operation: Operation, effect: Effect, answer: Answer | None, now: datetime) -> Action:
+    if isinstance(effect, Steps):
+        return Claim()  # its body has no effect outside its steps, and does not get past one in doubt
     if isinstance(effect, Idempotent) and now < resend_until(operation, effect, now):
         return Claim()
     if not isinstance(effect, Idempotent | Unsafe) or effect.lookup is None:

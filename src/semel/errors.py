@@ -5,6 +5,7 @@
     PausedForPerson    nobody can know without a person (not an `Exception`, see below)
     ResultLost         it did; only its recorded result cannot be given back
     Reaped             it ended long ago; `outcome` says how
+    Compensated        it, or its whole run, was undone or is being; `outcome` says how it had ended
     Diverged           it did, more than once
     StoreError         the record could not be read or written; the text says what that means here
     UsageError         the program is at fault; nothing was sent
@@ -91,6 +92,10 @@ class ClaimHeld(OutcomeUnknown):
     """A live owner is at work on this operation. This call sent nothing; ask again after `retry_after`."""
 
 
+class SagaOpen(OutcomeUnknown):
+    """Not everything that was to be compensated is. What is left keeps the saga open: `guard.open_sagas()`."""
+
+
 class PausedForPerson(BaseException):
     """Only a person can say whether the effect happened; answer with `guard.resolve`.
 
@@ -119,6 +124,25 @@ class Reaped(SemelError):
     def __init__(self, message: str = "", *, key: str | None = None, outcome: Outcome = "happened") -> None:
         super().__init__(message, key=key)
         self.outcome = outcome
+
+
+class Compensated(SemelError):
+    """This call sent nothing: its operation, or its whole run, was compensated, or is being.
+
+    `outcome`  how the operation itself had ended before that; `result`, what it had returned.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        key: str | None = None,
+        outcome: Outcome = "did_not_happen",
+        result: Any = None,
+    ) -> None:
+        super().__init__(message, key=key)
+        self.outcome = outcome
+        self.result = result
 
 
 class Diverged(SemelError):

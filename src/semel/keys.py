@@ -44,6 +44,26 @@ def once_key(namespace: str, tool: str, identity: Sequence[Any]) -> str:
     return _digest(b"semel.once.v1", namespace, tool, values.canonical(list(identity)))
 
 
+def step_key(parent: str, name: str) -> str:
+    """Name a step of a tool by the operation that it is a part of. 64 hex characters."""
+    return _digest(b"semel.step.v1", parent, name)
+
+
+def compensation_key(original: str) -> str:
+    """Name what undoes an operation by that operation: whoever asks for it, it is one intent."""
+    return _digest(b"semel.compensation.v1", original)
+
+
+def saga_key(namespace: str, run_id: str, originals: Sequence[str] = ()) -> str:
+    """Name the undoing of a run, or of some of its operations."""
+    return _digest(b"semel.saga.v1", namespace, run_id, *originals)
+
+
+def message_key(operation: str, number: int) -> str:
+    """Name a message by the operation that enqueued it and its number there."""
+    return _digest(b"semel.message.v1", operation, str(number))
+
+
 def short_key(key: str, *, max_length: int) -> str:
     """The same name for a provider with narrower rules: at most `max_length` lower-case letters and digits.
 

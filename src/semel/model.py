@@ -145,6 +145,33 @@ class RunEvent:
     at: datetime
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Message:
+    """What an Atomic tool enqueued: written with its effect and its record, delivered later by a relay.
+
+    `key`      names the message for whoever receives it, the same at every delivery. 64 hex characters.
+    `number`   1, 2, … within the operation whose key is `operation`.
+    `payload`  encoded by `semel.values`.
+    `fence`    grows with each claim by a relay, so it is also the number of deliveries begun.
+    `due_at`   before this instant no relay tries it again; `failures` and `error` say why.
+    """
+
+    key: str
+    namespace: str
+    topic: str
+    operation: str
+    number: int
+    payload: str
+    fence: int = 0
+    owner: str | None = None
+    lease_expires_at: datetime | None = None
+    failures: int = 0
+    error: str | None = None
+    enqueued_at: datetime
+    due_at: datetime
+    delivered_at: datetime | None = None
+
+
 # ------------------------------------------------------------------ evidence
 
 
@@ -256,7 +283,29 @@ class Unsafe:
         _require_lookup(self)
 
 
-Effect: TypeAlias = Safe | Idempotent | Atomic | Unsafe
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Steps:
+    """The tool's body has no effect of its own: each is made in a `call.step(...)`, an operation by itself.
+
+    So the body may be entered again after any crash: finished steps give back what they recorded, and a step in
+    doubt goes the way of its own kind; the body does not get past it. The tool is as safe as its steps. What the
+    body does outside them is done again: keep every effect in a step.
+
+    `each`  the kind of a step that names none of its own.
+    """
+
+    each: Idempotent | Atomic | Unsafe | None = None
+    name: ClassVar[str] = "steps"
+
+    def __post_init__(self) -> None:
+        if self.each is not None and not isinstance(self.each, Idempotent | Atomic | Unsafe):
+            raise UsageError(
+                f"Steps(each={self.each!r}) must be Idempotent(...), Atomic() or Unsafe(...). Nothing was "
+                "registered."
+            )
+
+
+Effect: TypeAlias = Safe | Idempotent | Atomic | Unsafe | Steps
 
 
 def _require_spans(effect: Any, *names: str) -> None:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from semel.model import HistoryEntry, Move, Operation, RunEvent, State, Write
+from semel.model import HistoryEntry, Message, Move, Operation, RunEvent, State, Write
 
 
 class Outcome(NamedTuple):
@@ -38,6 +38,38 @@ class AtomicTransaction(Protocol):
     def insert(self, operation: Operation) -> Outcome: ...
 
     def move(self, move: Move) -> Outcome: ...
+
+    def enqueue(self, message: Message) -> None: ...
+
+    def announce(self, name: str) -> None:
+        """Until this transaction ends `Store.has_announced(name)` is true, or nobody else can write anything."""
+
+
+class Outbox(Protocol):
+    """The messages that transactions have left. It obeys, as the store does: each change says what it saw."""
+
+    def claim(self, before: Message, after: Message) -> bool:
+        """Whether the message was as `before` has it, and now is held as `after` has it."""
+
+    def mark_delivered(self, key: str, *, at: datetime, error: str | None = None) -> bool:
+        """Whether it was not delivered yet. No fence is asked for: whoever has delivered it has.
+
+        `error`  why it was taken out undelivered, if it was.
+        """
+
+    def put_off(self, after: Message) -> bool:
+        """Whether it was still held under the fence of `after`; it is then due again as `after` has it."""
+
+    def read(self, key: str) -> Message | None: ...
+
+    def read_heads(self, namespace: str) -> list[Message]:
+        """The oldest undelivered message of each topic, oldest first. Costs by the number of topics."""
+
+    def read_undelivered(self, namespace: str, *, limit: int) -> list[Message]:
+        """The oldest of all topics, oldest first."""
+
+    def delete_delivered(self, namespace: str, before: datetime, *, limit: int) -> int:
+        """How many of those delivered before then are deleted, at most `limit`."""
 
 
 class Store(Protocol):
@@ -82,6 +114,13 @@ class Store(Protocol):
 
         `caller`: a connection to this very database, in a transaction; else `UsageError`, nothing done.
         """
+
+    @property
+    def outbox(self) -> Outbox: ...
+
+    def has_announced(self, name: str) -> bool:
+        """Whether a transaction is open that has announced itself under this name. If not, then what all of those
+        before wrote can be read by now."""
 
     def now(self) -> datetime:
         """The store's own clock: the one authority for leases, deadlines and ages. Costs no round trip."""

@@ -137,7 +137,7 @@ class Office:
         return semel.Unsafe(lookup=self._find, lookup_lag=NO_TIME, request_deadline=NO_TIME)
 
     def _do(self, to: str = "ann", *, call: semel.Call) -> dict[str, Any]:
-        self._visit(f"{call.run_id}/{call.step}/{call.call_id}")
+        self._visit(f"{call.run_id}/{call.position}/{call.call_id}")
         self.ledger.enter(call.tool, call.key, to=to)
         return receipt(call.tool, to)
 
@@ -151,7 +151,7 @@ class Office:
 
     def _look(self, at: str = "ann", *, call: semel.Call) -> dict[str, Any]:
         self.ledger.enter("look", call.key)
-        self._visit(f"{call.run_id}/{call.step}/{call.call_id}")
+        self._visit(f"{call.run_id}/{call.position}/{call.call_id}")
         return {"at": at, "seen_so_far": len(self.ledger.lines("look"))}
 
 

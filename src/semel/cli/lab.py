@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
-from semel.cli import bakeoff, incident
+from semel.cli import amplification, bakeoff, crash, incident
 from semel.lab.model import LEVELS, STEPS, Matrix, ModelKind, ProviderKind, Selection, StoreKind, Window
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -37,6 +37,8 @@ def add_to(commands: Commands) -> None:
     _add_matrix_to(experiments)
     bakeoff.add_to(experiments, _folder_to_write)
     incident.add_to(experiments, _folder_to_write)
+    crash.add_to(experiments)
+    amplification.add_to(experiments)
 
 
 def _add_matrix_to(experiments: Commands) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from semel import actions, lifecycle, values
+from semel import actions, keys, lifecycle, values
 from semel.engine import refusals
 from semel.engine.call import CURRENT_CALL, call_of
 from semel.engine.claims import HeldClaim
 from semel.engine.core import Core
 from semel.engine.course import lost_result, recordable
+from semel.engine.outbox import MessageBook
 from semel.engine.tool import Tool
 from semel.engine.verdicts import describe
 from semel.errors import CommitInDoubt, Rejected, StoreError, TransactionConflict, WriteRefused
@@ -73,8 +74,12 @@ def _within(
     transaction: AtomicTransaction,
 ) -> Any:
     core.checkpoint("claiming", intent.key)
+    if tool.announces:
+        transaction.announce(keys.saga_key(intent.namespace, intent.run_id))
     operation = _claim(core, tool, intent, wanted, transaction)
     if operation.state is not State.INVOKED:
+        if operation.key != intent.key and core.store.read(keys.compensation_key(operation.key)) is not None:
+            raise refusals.compensated(intent, operation, "The business event")
         return refusals.recorded_result(operation)
     core.checkpoint("claimed", operation.key)
     in_hand = arguments if operation.key == intent.key else values.decode(operation.arguments)
@@ -129,12 +134,14 @@ def _perform(
     claim: HeldClaim,
     transaction: AtomicTransaction,
 ) -> Any:
-    call = call_of(operation, arguments, claim)
+    messages = MessageBook(transaction, operation)
+    call = call_of(operation, arguments, claim, messages)
     token = CURRENT_CALL.set(call)
     try:
         return tool.fn(**arguments, **tool.injected(call=call, tx=transaction.handle))
     finally:
         CURRENT_CALL.reset(token)
+        messages.close()
 
 
 def _wanted(core: Core, intent: Intent) -> Operation:

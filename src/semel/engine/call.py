@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from semel import keys, values
 from semel.engine.claims import HeldClaim
 from semel.errors import UsageError
-from semel.model import Operation
+from semel.model import Effect, Operation
 
 if TYPE_CHECKING:
     from uuid import UUID
+
+
+class TakesSteps(Protocol):
+    def take(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        effect: Effect | None,
+    ) -> Any: ...
+
+
+class TakesMessages(Protocol):
+    def enqueue(self, topic: str, payload: Any) -> str: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +41,7 @@ class Call:
     `attempt`    1, 2, …
     `arguments`  as recorded at the first attempt.
     `deadline_at`  after this instant send nothing (None in a lookup): the claim may be somebody else's.
+    `run_id`, `position`, `call_id`  where the intent stands: its run, the step there, the call in that.
     """
 
     key: str
@@ -33,9 +49,11 @@ class Call:
     tool: str
     arguments: Mapping[str, Any]
     run_id: str
-    step: str
+    position: str
     call_id: str
     claim: HeldClaim | None = None
+    steps: TakesSteps | None = None
+    outbox: TakesMessages | None = None
 
     @property
     def deadline_at(self) -> datetime | None:
@@ -58,8 +76,46 @@ class Call:
         if self.claim is not None:
             self.claim.ensure_held()
 
+    def step(
+        self, name: str, fn: Callable[..., Any], /, *args: Any, effect: Effect | None = None, **kwargs: Any
+    ) -> Any:
+        """A recovery point in a tool of the kind `Steps(...)`: `fn(*args, **kwargs)` as an operation of its own.
 
-def call_of(operation: Operation, arguments: Mapping[str, Any] | None, claim: HeldClaim | None) -> Call:
+        Gives its result, which is recorded; in an async tool, what is to be awaited for it. On a later attempt at
+        the tool a finished step gives back its result and does not run. `fn` may take `call`, with the step's own
+        key for the provider, or be a tool, which then has a compensation of its own. Give what the step depends on
+        as arguments: those are recorded, and other ones under the same name are refused (`KeyReused`).
+
+        `name`    tells the step from the others of this call; the same at every attempt.
+        `effect`  the step's kind; else the tool's `Steps(each=...)`.
+        """
+        if self.steps is None:
+            raise UsageError(
+                f"{self.tool} takes no steps: a body that is entered again must have no other effect, and the tool "
+                f"has to say so. The step {name!r} sent nothing. Declare the tool effect=semel.Steps(...)."
+            )
+        return self.steps.take(name, fn, args, kwargs, effect)
+
+    def enqueue(self, topic: str, payload: Any) -> str:
+        """In an Atomic tool: leave a message that is written with the effect and the record, or not at all.
+
+        `guard.relay(...)` delivers it, under the key returned here (64 hex characters): at least once outwards, and
+        once by key. `payload` is anything that has a faithful form in the record.
+        """
+        if self.outbox is None:
+            raise UsageError(
+                f"{self.tool} is not Atomic, so there is no transaction that a message could be part of. Nothing "
+                "was enqueued. Declare it effect=semel.Atomic(), or send the message as the tool's effect."
+            )
+        return self.outbox.enqueue(topic, payload)
+
+
+def call_of(
+    operation: Operation,
+    arguments: Mapping[str, Any] | None,
+    claim: HeldClaim | None,
+    outbox: TakesMessages | None = None,
+) -> Call:
     """`arguments`: those the caller has in hand, or None to take them from the record."""
     return Call(
         key=operation.key,
@@ -67,9 +123,10 @@ def call_of(operation: Operation, arguments: Mapping[str, Any] | None, claim: He
         tool=operation.tool,
         arguments=values.decode(operation.arguments) if arguments is None else arguments,
         run_id=operation.run_id,
-        step=operation.step,
+        position=operation.step,
         call_id=operation.call_id,
         claim=claim,
+        outbox=outbox,
     )
 
 

@@ -21,7 +21,7 @@ from collections.abc import Generator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias, assert_never
 
-from semel import actions, lifecycle, values
+from semel import actions, keys, lifecycle, values
 from semel.decide import decide_late_result
 from semel.engine import refusals
 from semel.engine.claims import HeldClaim
@@ -164,6 +164,7 @@ class Course:
     def _take(self, action: actions.Action) -> Generator[Step, Any, _Done | None]:
         match action:
             case actions.Replay():
+                yield from self._require_not_undone()
                 return _Done(refusals.recorded_result(self._known()))
             case actions.Claim():
                 yield from self._take_claim()
@@ -184,6 +185,12 @@ class Course:
             case _:
                 assert_never(action)
         return None
+
+    def _require_not_undone(self) -> Generator[Step, Any, None]:
+        """Another intent served this business event: if it was undone since, its result does not serve this one."""
+        served = self._known()
+        if served.key != self._intent.key and (yield Read(keys.compensation_key(served.key))) is not None:
+            raise refusals.compensated(self._intent, served, "The business event")
 
     # -------------------------------------------------------------- claim
 

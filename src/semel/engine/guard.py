@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import Any, Final
 
 from semel import keys
 from semel.decide import decide as decide_soundly
+from semel.engine import compensate as sagas
+from semel.engine import outbox as messages
 from semel.engine import sweeps, sync
 from semel.engine.claims import Heartbeat
 from semel.engine.core import Core, Decide
@@ -21,7 +23,7 @@ from semel.engine.resolve import resolve
 from semel.engine.run import RunEntrance, call_in_current_run
 from semel.engine.tool import OncePer, Tool
 from semel.errors import UsageError
-from semel.model import Effect, HistoryEntry, Operation, Resolution, State
+from semel.model import Effect, HistoryEntry, Message, Operation, Resolution, State
 from semel.ports import Checkpoint, Store, no_checkpoint
 
 LEASE: Final = timedelta(seconds=30)
@@ -81,13 +83,15 @@ class Guard:
         once_per: OncePer | None = None,
         name: str | None = None,
         attempts: int = 1,
+        irreversible: bool = False,
     ) -> Callable[[Callable[..., Any]], Tool]:
         """Register a function as a tool.
 
-        `effect`    what a crash means for it: Safe(), Idempotent(...), Atomic() or Unsafe(...).
+        `effect`    what a crash means for it: Safe(), Idempotent(...), Atomic(), Unsafe(...) or Steps(...).
         `once_per`  the business identity: names of arguments, or a function of them. A second intent with the
                     same identity does not run; it gets the first one's result, or waits, or is refused.
         `attempts`  how often one call may try, where another attempt is licensed; 1 leaves retrying to you.
+        `irreversible`  what it does stands when its run is compensated; else it needs a `@tool.compensation`.
         """
 
         def register(fn: Callable[..., Any]) -> Tool:
@@ -97,20 +101,25 @@ class Guard:
                 effect=effect,
                 once_per=once_per,
                 attempts=attempts,
+                irreversible=irreversible,
                 caller=call_in_current_run,
+                registrar=self._register,
             )
-            if tool.name in self._tools:
-                raise UsageError(
-                    f"A tool named {tool.name!r} is registered already. Nothing was registered. Pass name=."
-                )
-            self._tools[tool.name] = tool
+            self._register(tool)
             return tool
 
         return register
 
+    def _register(self, tool: Tool) -> None:
+        if tool.name in self._tools:
+            raise UsageError(
+                f"A tool named {tool.name!r} is registered already. Nothing was registered. Pass name=."
+            )
+        self._tools[tool.name] = tool
+
     def run(self, run_id: str) -> RunEntrance:
         """Enter with `with` or `async with`. The same id is the same run, resumed."""
-        return RunEntrance(self._core, run_id)
+        return RunEntrance(self._core, run_id, self._tools)
 
     # -------------------------------------------------------------- looking
 
@@ -168,12 +177,65 @@ class Guard:
             result: sweeps.Reconciled = end.value
             return result
 
-    def reap(self, *, older_than: timedelta) -> int:
-        """Delete arguments and results of operations that ended longer ago than this; how many.
+    # -------------------------------------------------------------- compensating
 
-        Their keys stay: a late repeat is refused, not run again.
+    def compensate(self, run_id: str, *operations: sagas.Named) -> list[str]:
+        """Undo a run, or the operations named, without its program: see `Run.compensate`.
+
+        The tools must be registered. Async compensations run to their end in a loop of their own.
         """
-        return sweeps.reap(self._core, older_than=older_than)
+        return sagas.compensate(
+            self._core, self._tools, run_id, sagas.named_keys(self._core, run_id, operations)
+        )
+
+    async def compensate_async(self, run_id: str, *operations: sagas.Named) -> list[str]:
+        """The same from async code: async compensations run in this loop, plain ones in threads."""
+        import asyncio  # slow to import, only for async callers
+
+        named = await asyncio.to_thread(sagas.named_keys, self._core, run_id, operations)
+        return await sagas.compensate_async(self._core, self._tools, run_id, named)
+
+    def open_sagas(self) -> list[sagas.Saga]:
+        """Every undoing that has begun and is not finished."""
+        return sagas.open_sagas(self._core)
+
+    # -------------------------------------------------------------- messages
+
+    def relay(
+        self, deliver: messages.Deliver, *, topics: Collection[str] | None = None, limit: int = 100
+    ) -> messages.Relayed:
+        """Deliver what Atomic tools have enqueued (`call.enqueue`): in each topic the oldest first.
+
+        `deliver`  gets a `Delivery`, and raises if it did not succeed: the message then stays, holds its topic up,
+                   and is due again after a delay that grows (1 s to 5 min). At least once outwards, once by `key`.
+                   It must end within the guard's `lease`, or another relay delivers the message too; where it is
+                   interrupted, the message is taken up again after that.
+        `topics`   only these; `limit`, at most so many. Relays may run side by side, and one that dies is replaced.
+        """
+        return messages.relay(self._core, deliver, topics=topics, limit=limit)
+
+    async def relay_async(
+        self, deliver: messages.Deliver, *, topics: Collection[str] | None = None, limit: int = 100
+    ) -> messages.Relayed:
+        """The same from async code; a plain `deliver` runs in a thread."""
+        return await messages.relay_async(self._core, deliver, topics=topics, limit=limit)
+
+    def outbox(self, *, limit: int = 100) -> list[Message]:
+        """What is not delivered yet, oldest first, with `failures`, `error` and `due_at`."""
+        return self.store.outbox.read_undelivered(self.namespace, limit=limit)
+
+    def skip_message(self, key: str, *, by: str, why: str) -> None:
+        """Take a message out of its topic's way, undelivered; recorded with who and why."""
+        messages.skip(self._core, key, by=by, why=why)
+
+    def reap(self, *, older_than: timedelta) -> int:
+        """Delete arguments and results of operations that ended longer ago than this; how many operations.
+
+        Their keys stay: a late repeat is refused, not run again. Messages delivered before then are deleted.
+        """
+        reaped = sweeps.reap(self._core, older_than=older_than)
+        messages.delete_delivered(self._core, older_than=older_than)
+        return reaped
 
     # -------------------------------------------------------------- the end
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
 from semel import values
+from semel.engine.call import Call
 from semel.engine.verdicts import describe
 from semel.errors import (
     ClaimHeld,
     CommitInDoubt,
+    Compensated,
     Diverged,
     KeyReused,
+    Outcome,
     OutcomeUnknown,
     PausedForPerson,
     PreviouslyFailed,
@@ -23,6 +27,14 @@ from semel.errors import (
 from semel.model import Intent, Operation, State
 
 LOST: Final = "$semel.result_lost"
+_OUTCOMES: Final[Mapping[State | None, Outcome]] = {
+    None: "did_not_happen",
+    State.PENDING: "did_not_happen",
+    State.FAILED: "did_not_happen",
+    State.INVOKED: "unknown",
+    State.UNKNOWN: "unknown",
+    State.COMMITTED: "happened",
+}
 
 
 def recorded_result(operation: Operation) -> Any:
@@ -106,6 +118,63 @@ def unrecorded(operation: Operation, value: Any) -> OutcomeUnknown:
     )
 
 
+def past_a_step_in_doubt(call: Call, name: str, unknown: BaseException) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"The step {name!r} of {call.tool} was not taken: an earlier step is in doubt ({describe(unknown)}), and "
+        "the tool does not get past it. This step sent nothing. Let such an error leave the tool, and call again.",
+        key=call.key,
+        retry_after=getattr(unknown, "retry_after", None),
+    )
+
+
+def steps_left_open(call: Call, names: Sequence[str]) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"{call.tool} came to its end, but an earlier attempt at it left steps open that this one did not settle: "
+        f"{', '.join(map(repr, names))}. The record does not say COMMITTED. If the program has changed, finish the "
+        "call with the old one; or settle the steps with guard.resolve, and call again.",
+        key=call.key,
+    )
+
+
+def partly_done(call: Call, standing: Sequence[str], error: BaseException) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"{call.tool} is done in part: {describe(error)}; but of its steps {', '.join(map(repr, standing))} took "
+        "effect, or may have. The record says UNKNOWN. Call it again to go on from there, or undo what is done "
+        "with run.compensate().",
+        key=call.key,
+    )
+
+
+def compensated(intent: Intent, recorded: Operation | None, what: str) -> Compensated:
+    """`what` was compensated: this operation, or its run."""
+    state = None if recorded is None else recorded.state
+    return Compensated(
+        f"{what} was compensated, or is being: {intent.tool} (run {intent.run_id!r}, key {intent.key[:12]}…) is "
+        f"not called, nor is its result given back as if all were well. Nothing was sent; the record says "
+        f"{state or 'nothing of it'}. guard.open_sagas() lists what is not yet undone. To do it again, start a new "
+        "run.",
+        key=intent.key,
+        outcome=_OUTCOMES[state],
+        result=_result_if_any(recorded),
+    )
+
+
+def _result_if_any(operation: Operation | None) -> Any:
+    if operation is None or operation.result is None:
+        return None
+    value = values.decode(operation.result)
+    return None if isinstance(value, dict) and LOST in value else value
+
+
+def transaction_open(run_id: str, saga: str) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"Run {run_id!r} is not compensated yet: a transaction of an Atomic tool of it is open, and what it does "
+        "is not known before it ends. Nothing was undone; the saga stays open. Compensate again once it has ended.",
+        key=saga,
+        retry_after=timedelta(seconds=1),
+    )
+
+
 def claim_in_doubt(wanted: Operation) -> StoreError:
     return StoreError(
         f"{_name(wanted)} was not started: the store did not confirm the claim, and could not be asked. Nothing "
@@ -127,6 +196,14 @@ def record_vanished(intent: Intent) -> StoreError:
         f"The record of {intent.tool} ({intent.key[:12]}…) is gone from the store. Nothing more is sent. Somebody "
         "deleted it or the store was restored from a backup: compare with the provider before you go on.",
         key=intent.key,
+    )
+
+
+def record_vanished_of(operation: Operation) -> StoreError:
+    return StoreError(
+        f"The record of {_name(operation)} is gone from the store. Nothing more is sent. Somebody deleted it or "
+        "the store was restored from a backup: compare with the provider before you go on.",
+        key=operation.key,
     )
 
 

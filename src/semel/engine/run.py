@@ -7,17 +7,18 @@ in one query, so that a resumed run replays its finished calls without asking th
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import ContextVar, Token
+from types import MappingProxyType
 from typing import Any, Final
 
-from semel import keys, lifecycle, values
-from semel.engine import atomic, sync
+from semel import keys, lifecycle
+from semel.engine import calls, refusals
 from semel.engine.call import call_of
+from semel.engine.compensate import Named, compensate, compensate_async, named_keys
 from semel.engine.core import Core
-from semel.engine.course import Course
+from semel.engine.intents import make_intent, original_of, with_wholes
 from semel.engine.names import require_name
 from semel.engine.tool import Tool
 from semel.errors import UsageError
@@ -29,17 +30,24 @@ CURRENT_RUN: Final[ContextVar[RunCore | None]] = ContextVar("semel_current_run",
 class RunCore:
     """The coordinates of a run's calls, and what is already recorded of them."""
 
-    def __init__(self, core: Core, run_id: str) -> None:
+    def __init__(self, core: Core, run_id: str, tools: Mapping[str, Tool] = MappingProxyType({})) -> None:
         require_name(run_id, "run id")
         self.core = core
         self.run_id = run_id
+        self.tools = tools
         self._positions = itertools.count(1)
         self._recorded: Mapping[str, Operation] = {}
+        self._undone: set[str] = set()
+        self._is_undone = False
 
     def load(self) -> None:
-        """Read what the run has already ended, in one query."""
+        """Read what the run has already ended, and what of it was undone, in one query."""
         operations = self.core.store.read_run(self.core.namespace, self.run_id)
+        saga = keys.saga_key(self.core.namespace, self.run_id)
         self._recorded = {op.key: op for op in operations if op.state in lifecycle.TERMINAL}
+        undone = [original for op in operations if (original := original_of(op)) is not None]
+        self._undone = with_wholes(undone, operations) if undone else set()
+        self._is_undone = any(op.key == saga for op in operations)
 
     def next_step(self) -> str:
         return str(next(self._positions))
@@ -47,31 +55,23 @@ class RunCore:
     def intent(self, tool: Tool, arguments: Mapping[str, Any], step: str, call_id: str) -> Intent:
         """Raises `Unencodable` before anything is written or sent."""
         namespace = self.core.namespace
-        identity = tool.business_identity(arguments)
-        recorded, canonical = values.encode_and_canonical(dict(arguments))
-        return Intent(
+        return make_intent(
+            tool,
+            arguments,
             key=keys.idempotency_key(namespace, self.run_id, step, call_id),
             namespace=namespace,
             run_id=self.run_id,
             step=step,
             call_id=call_id,
-            tool=tool.name,
-            effect=tool.effect.name,
-            fingerprint=keys.fingerprint_of_canonical(tool.name, canonical),
-            arguments=recorded,
-            once_key=None if identity is None else keys.once_key(namespace, tool.name, identity),
         )
-
-    def course(self, tool: Tool, intent: Intent, arguments: Mapping[str, Any]) -> Course:
-        return Course(self.core, tool, intent, arguments, self._recorded.get(intent.key))
 
     def call_sync(self, tool: Tool, arguments: Mapping[str, Any], step: str, call_id: str) -> Any:
         if isinstance(tool.effect, Safe):
             return tool.fn(**arguments, **self._safe_extras(tool, arguments, step, call_id))
         intent = self.intent(tool, arguments, step, call_id)
-        if isinstance(tool.effect, Atomic) and intent.key not in self._recorded:
-            return atomic.drive(self.core, tool, intent, arguments)
-        return sync.drive(self.course(tool, intent, arguments))
+        self._refuse_undone(intent)
+        recorded = self._recorded.get(intent.key)
+        return calls.drive(self.core, tool, intent, arguments, recorded, may_be_undone=tool.may_be_undone)
 
     def call_within(
         self, caller: Any, tool: Tool, arguments: Mapping[str, Any], step: str, call_id: str
@@ -82,9 +82,11 @@ class RunCore:
                 "Nothing was sent. Call it with run.call, or declare it Atomic()."
             )
         intent = self.intent(tool, arguments, step, call_id)
-        if intent.key in self._recorded:
-            return sync.drive(self.course(tool, intent, arguments))
-        return atomic.drive_within(self.core, tool, intent, arguments, caller)
+        self._refuse_undone(intent)
+        recorded = self._recorded.get(intent.key)
+        if recorded is not None:
+            return calls.drive(self.core, tool, intent, arguments, recorded, may_be_undone=tool.may_be_undone)
+        return calls.drive_within(self.core, tool, intent, arguments, caller)
 
     async def call_async(self, tool: Tool, arguments: Mapping[str, Any], step: str, call_id: str) -> Any:
         if not tool.is_async:
@@ -93,9 +95,39 @@ class RunCore:
             return await asyncio.to_thread(self.call_sync, tool, arguments, step, call_id)
         if isinstance(tool.effect, Safe):
             return await tool.fn(**arguments, **self._safe_extras(tool, arguments, step, call_id))
-        return await _async_engine().drive(
-            self.course(tool, self.intent(tool, arguments, step, call_id), arguments)
+        intent = self.intent(tool, arguments, step, call_id)
+        self._refuse_undone(intent)
+        recorded = self._recorded.get(intent.key)
+        return await calls.drive_async(
+            self.core, tool, intent, arguments, recorded, may_be_undone=tool.may_be_undone
         )
+
+    def _refuse_undone(self, intent: Intent) -> None:
+        """What was undone is not given back as if it stood; and a run that was undone does not go on."""
+        if not self._is_undone and intent.key not in self._undone:
+            return
+        what = f"The run {intent.run_id!r}" if self._is_undone else "It"
+        recorded = self._recorded.get(intent.key) or self.core.store.read(intent.key)
+        raise refusals.compensated(intent, recorded, what)
+
+    def compensate(self, named: Sequence[Named]) -> list[str]:
+        originals = self._undoing(named)
+        return compensate(self.core, self.tools, self.run_id, originals)
+
+    async def compensate_async(self, named: Sequence[Named]) -> list[str]:
+        import asyncio  # slow to import, only for async callers
+
+        originals = await asyncio.to_thread(self._undoing, named)
+        return await compensate_async(self.core, self.tools, self.run_id, originals)
+
+    def _undoing(self, named: Sequence[Named]) -> Sequence[str]:
+        """From now on this run does not call, or give back, what is being undone."""
+        originals = named_keys(self.core, self.run_id, named)
+        self._is_undone = self._is_undone or not originals
+        if originals:
+            operations = self.core.store.read_run(self.core.namespace, self.run_id)
+            self._undone |= with_wholes(originals, operations)
+        return originals
 
     def _safe_extras(
         self, tool: Tool, arguments: Mapping[str, Any], step: str, call_id: str
@@ -148,6 +180,17 @@ class Run:
             return self._core.call_within(within, tool, bound, step, call_id)
         return self._call(tool, bound, step, call_id)
 
+    def compensate(self, *operations: Named) -> list[str]:
+        """Undo the run, or the operations named by tool, key or record, last one first; the keys of those undone.
+
+        Each is undone by what `@tool.compensation` registered, as an intent whose key comes from the operation:
+        asked for again, from elsewhere or after a crash, it is the same one. What is in doubt is first found out
+        by evidence; what failed or was never sent needs nothing. Whatever cannot be undone keeps the saga open
+        (`guard.open_sagas()`), and raises: `PausedForPerson` where only a person knows, `SagaOpen` at the end.
+        A run that is undone does not go on: its calls raise `Compensated`, here and when it is resumed.
+        """
+        return self._core.compensate(operations)
+
     def _call(self, tool: Tool, arguments: Mapping[str, Any], step: str, call_id: str) -> Any:
         if tool.is_async:
             raise UsageError(
@@ -180,12 +223,16 @@ class AsyncRun:
         require_name(call_id, "call id")
         return self._core.call_async(tool, _registered(tool).bind((), arguments), step, call_id)
 
+    def compensate(self, *operations: Named) -> Coroutine[Any, Any, list[str]]:
+        """Undo the run, or the operations named, as `Run.compensate` does; await what comes back."""
+        return self._core.compensate_async(operations)
+
 
 class RunEntrance:
     """Made by `guard.run(run_id)`: enter it with `with` or `async with`."""
 
-    def __init__(self, core: Core, run_id: str) -> None:
-        self._core = RunCore(core, run_id)
+    def __init__(self, core: Core, run_id: str, tools: Mapping[str, Tool]) -> None:
+        self._core = RunCore(core, run_id, tools)
         self._token: Token[RunCore | None] | None = None
 
     def __enter__(self) -> Run:
@@ -212,13 +259,6 @@ class RunEntrance:
             self._token = None
 
 
-@functools.cache
-def _async_engine() -> Any:
-    from semel.engine import aio  # imports asyncio, which is slow, only for async callers
-
-    return aio
-
-
 def call_in_current_run(tool: Tool, arguments: dict[str, Any]) -> Any:
     """A tool called like a function: an async one gives an awaitable, a plain one its result."""
     run = CURRENT_RUN.get()
@@ -238,4 +278,6 @@ def _registered(tool: Any) -> Tool:
             f"{tool!r} is not registered, so nothing is known of its effect; nothing was sent. Decorate it with "
             "@guard.tool(effect=...)."
         )
+    if tool.compensates is not None:
+        tool(arguments=None, result=None)  # refuses, and says why
     return tool

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 from semel import actions, lifecycle
 from semel.engine.core import Core
 from semel.engine.course import Apply, Look, recordable
+from semel.engine.intents import is_saga, parent_of
 from semel.engine.tool import Tool
 from semel.errors import UsageError
 from semel.model import Answer, Evidence, Found, Move, Operation, State
@@ -64,14 +65,23 @@ def reconcile(core: Core, tools: Mapping[str, Tool]) -> Steps:
     """Settle what is UNKNOWN by evidence; yields what is to be done, like a course."""
     found: dict[str, list[Any]] = {"settled": [], "waiting": [], "resumable": [], "needs_person": []}
     for operation in open_operations(core, State.UNKNOWN):
+        if is_saga(operation):
+            found["resumable"].append(operation)
+            continue
         tool = tools.get(operation.tool)
         if tool is None:
-            why = f"no tool named {operation.tool!r} is registered here"
+            why = _why_nobody_asks(operation)
             found["needs_person"].append((operation, why))
             continue
         kind, entry = yield from _reconcile_one(core, tool, operation)
         found[kind].append(entry)
     return Reconciled(**{name: tuple(entries) for name, entries in found.items()})
+
+
+def _why_nobody_asks(operation: Operation) -> str:
+    if parent_of(operation) is not None:
+        return "it is a step: calling its tool again settles it, or a person does"
+    return f"no tool named {operation.tool!r} is registered here"
 
 
 def _reconcile_one(
@@ -86,7 +96,7 @@ def _reconcile_one(
                 evidence: Evidence = yield Look(operation)
                 answer = Answer(evidence=evidence, asked_at=now, fence=operation.fence)
             case actions.Settle(evidence=evidence):
-                outcome: Outcome = yield Apply(_settling(operation, evidence, core))
+                outcome: Outcome = yield Apply(settling(operation, evidence, core))
                 return ("settled" if outcome.applied else "waiting"), outcome.operation or operation
             case actions.Claim():
                 return "resumable", operation
@@ -97,7 +107,8 @@ def _reconcile_one(
     return "waiting", operation
 
 
-def _settling(operation: Operation, evidence: Any, core: Core) -> Move:
+def settling(operation: Operation, evidence: Any, core: Core) -> Move:
+    """The move that the evidence proves."""
     if isinstance(evidence, Found):
         return lifecycle.find(operation, result=recordable(evidence.result), now=core.store.now())
     return lifecycle.find_absent(operation, now=core.store.now())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -10,12 +11,21 @@ from typing import Any, Final
 from semel.engine.call import Call
 from semel.engine.names import is_storable
 from semel.errors import UsageError
-from semel.model import Atomic, Effect, Idempotent, Safe, Unsafe
+from semel.model import Atomic, Effect, Idempotent, Safe, Steps, Unsafe
 
 INJECTED: Final = ("call", "tx")
 
 OncePer = str | Sequence[str] | Callable[..., Any]
 Caller = Callable[["Tool", dict[str, Any]], Any]
+Registrar = Callable[["Tool"], None]
+
+
+def _call_nowhere(tool: Tool, arguments: dict[str, Any]) -> Any:
+    raise UsageError(f"{tool.name} is called by the guard alone. Nothing was sent.")
+
+
+def _register_nowhere(tool: Tool) -> None:
+    raise UsageError(f"{tool.name} belongs to no guard. Nothing was registered.")
 
 
 class Tool:
@@ -27,9 +37,12 @@ class Tool:
         *,
         name: str | None,
         effect: Effect,
-        once_per: OncePer | None,
-        attempts: int,
-        caller: Caller,
+        once_per: OncePer | None = None,
+        attempts: int = 1,
+        irreversible: bool = False,
+        compensates: str | None = None,
+        caller: Caller = _call_nowhere,
+        registrar: Registrar = _register_nowhere,
     ) -> None:
         if not callable(fn):
             raise UsageError(f"{fn!r} is not a function. Nothing was registered.")
@@ -38,7 +51,12 @@ class Tool:
         self.effect = effect
         self.attempts = attempts
         self.is_async = _is_async(fn)
+        self.irreversible = irreversible
+        self.compensates = compensates  # the name of the tool that this one undoes
+        self.compensated_by: Tool | None = None
+        self.announces = False  # whether a transaction of it has to be waited for by the undoing of its run
         self._caller = caller
+        self._registrar = registrar
         self._signature = inspect.signature(fn)
         self.wants_call = "call" in self._signature.parameters
         self.wants_tx = "tx" in self._signature.parameters
@@ -56,6 +74,47 @@ class Tool:
 
     def __repr__(self) -> str:
         return f"<semel tool {self.name} ({self.effect.name})>"
+
+    @property
+    def may_be_undone(self) -> bool:
+        """Whether undoing its run has to keep it from happening meanwhile."""
+        return self.compensates is None and (
+            self.compensated_by is not None or isinstance(self.effect, Steps)
+        )
+
+    def compensation(
+        self, *, effect: Effect, name: str | None = None, attempts: int = 1
+    ) -> Callable[[Callable[..., Any]], Tool]:
+        """Register what undoes this tool: a function `(arguments, result)`, and `call` or `tx` if it wants them.
+
+        It gets the arguments and the result that are recorded of what it undoes. Its key comes from that
+        operation's: however often, and by whomever, it is asked for, it is one intent. `run.compensate()` calls it.
+
+        `effect`  its own kind: what a crash means for it.
+        """
+
+        def register(fn: Callable[..., Any]) -> Tool:
+            undoes = Tool(
+                fn,
+                name=name,
+                effect=effect,
+                attempts=attempts,
+                compensates=self.name,
+                caller=_refuse_direct_call,
+                registrar=self._registrar,
+            )
+            _check_compensation(self, undoes)
+            self._registrar(undoes)
+            self.compensated_by = undoes
+            return undoes
+
+        return register
+
+    def with_body(self, body: Callable[..., Any]) -> Tool:
+        """The same tool with another function in it."""
+        tool = copy.copy(self)
+        tool.fn = body
+        return tool
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments by name, defaults filled in, so that the way a call is written does not matter."""
@@ -119,8 +178,11 @@ def _check(tool: Tool) -> None:
         raise _wrong(tool, "it has no name; pass name=")
     if not is_storable(tool.name):
         raise _wrong(tool, "its name holds NUL or half a surrogate pair, which no database keeps")
-    if not isinstance(tool.effect, Safe | Idempotent | Atomic | Unsafe):
-        raise _wrong(tool, f"effect={tool.effect!r} is not Safe(), Idempotent(...), Atomic() or Unsafe(...)")
+    if not isinstance(tool.effect, Safe | Idempotent | Atomic | Unsafe | Steps):
+        raise _wrong(
+            tool,
+            f"effect={tool.effect!r} is not Safe(), Idempotent(...), Atomic(), Unsafe(...) or Steps(...)",
+        )
     if isinstance(tool.effect, Atomic) != tool.wants_tx:
         raise _wrong(tool, "an Atomic tool takes `tx` and writes through it, and no other kind does")
     if isinstance(tool.effect, Atomic) and tool.is_async:
@@ -129,6 +191,32 @@ def _check(tool: Tool) -> None:
         )
     if type(tool.attempts) is not int or tool.attempts < 1:
         raise _wrong(tool, f"attempts={tool.attempts!r} must be a whole number, at least 1")
+
+
+def _check_compensation(original: Tool, undoes: Tool) -> None:
+    if undoes._names != ("arguments", "result"):
+        raise _wrong(
+            undoes,
+            f"what undoes {original.name} takes `arguments` and `result`, in this order, and `call` or `tx` if it "
+            "wants them",
+        )
+    if isinstance(undoes.effect, Safe):
+        raise _wrong(undoes, "a compensation changes something, so it is not Safe()")
+    if isinstance(original.effect, Safe):
+        raise _wrong(undoes, f"{original.name} is Safe(): there is nothing to undo")
+    if original.irreversible:
+        raise _wrong(undoes, f"{original.name} is declared irreversible")
+    if original.compensates is not None:
+        raise _wrong(undoes, f"{original.name} is itself a compensation")
+    if original.compensated_by is not None:
+        raise _wrong(undoes, f"{original.name} has a compensation already ({original.compensated_by.name})")
+
+
+def _refuse_direct_call(tool: Tool, arguments: dict[str, Any]) -> Any:
+    raise UsageError(
+        f"{tool.name} undoes {tool.compensates}, and which one is for the record to say: called by itself it would "
+        "be an intent of its own, and a second undoing. Nothing was sent. Use run.compensate(...)."
+    )
 
 
 def _wrong(tool: Tool, what: str) -> UsageError:

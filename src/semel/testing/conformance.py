@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from semel import keys, lifecycle
 from semel.errors import UsageError
-from semel.model import Append, Insert, Intent, Move, Note, Operation, RunEvent, State
+from semel.model import Append, Insert, Intent, Message, Move, Note, Operation, RunEvent, State
 from semel.ports import Store
 
 LEASE: Final = timedelta(seconds=30)
@@ -343,6 +343,112 @@ class StoreConformance:
                 refused = True
             assert refused, statement
 
+    # -------------------------------------------------------------- the outbox
+
+    def test_a_message_comes_back_exactly_as_it_was_left(self, open_store: OpenStore) -> None:
+        store = open_store()
+        message = _message(store, 1)
+        with store.transaction() as transaction:
+            transaction.enqueue(message)
+        assert open_store().outbox.read(message.key) == message
+        assert store.outbox.read("0" * 64) is None
+
+    def test_a_transaction_that_fails_leaves_no_message(self, open_store: OpenStore) -> None:
+        store = open_store()
+        message = _message(store, 1)
+        try:
+            with store.transaction() as transaction:
+                transaction.enqueue(message)
+                raise ZeroDivisionError
+        except ZeroDivisionError:
+            pass
+        assert store.outbox.read(message.key) is None
+
+    def test_the_head_of_each_topic_is_its_oldest_undelivered_message(self, open_store: OpenStore) -> None:
+        store = open_store()
+        mail = [_message(store, n, topic="mail") for n in (1, 2)]
+        sms, elsewhere = _message(store, 3, topic="sms"), _message(store, 4, namespace="elsewhere")
+        for message in (mail[0], sms, mail[1], elsewhere):
+            with store.transaction() as transaction:
+                transaction.enqueue(message)
+        assert store.outbox.read_heads("") == [mail[0], sms]
+        assert store.outbox.mark_delivered(mail[0].key, at=store.now())
+        assert store.outbox.read_heads("") == [sms, mail[1]]
+        assert store.outbox.read_undelivered("", limit=9) == [sms, mail[1]]
+        assert store.outbox.read_undelivered("", limit=1) == [sms]
+        assert store.outbox.read_heads("elsewhere") == [elsewhere]
+        assert store.outbox.read_heads("nowhere") == []
+
+    def test_of_many_relays_at_once_exactly_one_claims_a_message(self, open_store: OpenStore) -> None:
+        handles = [open_store() for _ in range(4)]
+        messages = [_message(handles[0], n) for n in range(10)]
+        with handles[0].transaction() as transaction:
+            for message in messages:
+                transaction.enqueue(message)
+
+        def claim(number: int) -> bool:
+            store, seen = handles[number % len(handles)], messages[number // 8]
+            return store.outbox.claim(seen, _held(store, seen, owner=f"relay/{number}"))
+
+        with ThreadPoolExecutor(8) as executor:
+            wins = list(executor.map(claim, range(80)))
+        assert [sum(wins[n : n + 8]) for n in range(0, 80, 8)] == [1] * 10
+
+    def test_a_message_is_put_off_only_by_the_relay_that_holds_it(self, open_store: OpenStore) -> None:
+        store = open_store()
+        message = _message(store, 1)
+        with store.transaction() as transaction:
+            transaction.enqueue(message)
+        first = _held(store, message, owner="relay/1")
+        second = _held(store, first, owner="relay/2")
+        assert store.outbox.claim(message, first)
+        assert store.outbox.claim(first, second)
+        later = store.now() + timedelta(seconds=9)
+        off: dict[str, Any] = {
+            "owner": None,
+            "lease_expires_at": None,
+            "failures": 1,
+            "error": STRANGE,
+            "due_at": later,
+        }
+        assert not store.outbox.put_off(replace(first, **off))
+        assert store.outbox.read(message.key) == second
+        assert store.outbox.put_off(replace(second, **off))
+        assert store.outbox.read(message.key) == replace(second, **off)
+
+    def test_what_was_delivered_is_delivered_whoever_holds_it_and_stays_so(
+        self, open_store: OpenStore
+    ) -> None:
+        store = open_store()
+        message = _message(store, 1)
+        with store.transaction() as transaction:
+            transaction.enqueue(message)
+        held, at = _held(store, message, owner="relay/1"), store.now()
+        assert store.outbox.claim(message, held)
+        assert store.outbox.mark_delivered(message.key, at=at)
+        assert not store.outbox.mark_delivered(message.key, at=store.now(), error="too late")
+        assert not store.outbox.claim(held, _held(store, held, owner="relay/2"))
+        assert not store.outbox.put_off(replace(held, owner=None, lease_expires_at=None, failures=1))
+        assert store.outbox.read(message.key) == replace(
+            held, owner=None, lease_expires_at=None, delivered_at=at
+        )
+
+    def test_only_what_was_delivered_before_a_time_is_deleted_and_a_few_at_a_time(
+        self, open_store: OpenStore
+    ) -> None:
+        store = open_store()
+        messages = [_message(store, n) for n in range(5)]
+        with store.transaction() as transaction:
+            for message in messages:
+                transaction.enqueue(message)
+        for message in messages[:4]:
+            store.outbox.mark_delivered(message.key, at=store.now())
+        later = store.now() + timedelta(seconds=1)
+        assert store.outbox.delete_delivered("", messages[0].enqueued_at, limit=9) == 0
+        assert store.outbox.delete_delivered("elsewhere", later, limit=9) == 0
+        assert [store.outbox.delete_delivered("", later, limit=3) for _ in range(3)] == [3, 1, 0]
+        assert store.outbox.read_undelivered("", limit=9) == messages[4:]
+
     # -------------------------------------------------------------- time and the end
 
     def test_all_handles_share_one_clock_that_does_not_run_backwards(self, open_store: OpenStore) -> None:
@@ -386,6 +492,24 @@ def _a_long_life(store: Store, operation: Operation) -> list[Move]:
     moves.append(lifecycle.confirm(moves[-1].after, result=STRANGE, by="ann", why="saw it", now=now))
     moves.append(lifecycle.reap(moves[-1].after, now=now))
     return moves
+
+
+def _message(store: Store, number: int, *, topic: str = "mail", namespace: str = "") -> Message:
+    now = store.now()
+    return Message(
+        key=keys.message_key("o" * 64, number),
+        namespace=namespace,
+        topic=topic,
+        operation="o" * 64,
+        number=number,
+        payload=STRANGE,
+        enqueued_at=now,
+        due_at=now,
+    )
+
+
+def _held(store: Store, before: Message, *, owner: str) -> Message:
+    return replace(before, fence=before.fence + 1, owner=owner, lease_expires_at=store.now() + LEASE)
 
 
 def _event(store: Store, position: int) -> RunEvent:

@@ -36,6 +36,7 @@ from semel.stores.callers import driver_connection
 from semel.stores.postgres.batch import Statement, key_of, statements_for
 from semel.stores.postgres.clock import ServerClock
 from semel.stores.postgres.faults import explained
+from semel.stores.postgres.outbox import IS_QUIET, PostgresOutbox
 from semel.stores.postgres.place import Connection, connect, conninfo_of, shown
 from semel.stores.postgres.pool import Link, Pool
 from semel.stores.postgres.schema import Migrations, prepare_schema
@@ -273,6 +274,15 @@ class PostgresStore:
         with self._short.link() as link, explained(link.connection, commits=False):
             rows = link.connection.execute(_UNTOUCHED[name], parameters).fetchall()
         return [make(row) for row in rows]
+
+    def has_announced(self, name: str) -> bool:
+        with self._short.link() as link, explained(link.connection, commits=False):
+            row = link.connection.execute(IS_QUIET, (name,)).fetchone()
+        return row != (True,)
+
+    @property
+    def outbox(self) -> PostgresOutbox:
+        return PostgresOutbox(lambda: self._short)
 
     # -------------------------------------------------------------- time, fork, end
 

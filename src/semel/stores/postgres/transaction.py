@@ -13,10 +13,11 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from semel.errors import UsageError
-from semel.model import Insert, Move, Operation, Write
+from semel.model import Insert, Message, Move, Operation, Write
 from semel.ports import Outcome
 from semel.stores.postgres.batch import single
 from semel.stores.postgres.faults import CONFLICTS, explain, explained, given_up, is_lost
+from semel.stores.postgres.outbox import ANNOUNCE, enqueue
 from semel.stores.postgres.place import Connection
 from semel.stores.records import Row, Rows
 
@@ -85,6 +86,13 @@ class PostgresTransaction:
         if self._write(move):
             return Outcome(True, move.after)
         return Outcome(False, self._read("read", move.before.key))
+
+    def enqueue(self, message: Message) -> None:
+        enqueue(self._connection, message)
+
+    def announce(self, name: str) -> None:
+        with explained(self._connection, commits=False):
+            psycopg.Cursor(self._connection, row_factory=tuple_row).execute(ANNOUNCE, (name,))
 
     def _write(self, write: Write) -> bool:
         statement = single(write, self._rows)

@@ -42,6 +42,7 @@ from semel.stores.callers import driver_connection
 from semel.stores.clock import microseconds
 from semel.stores.records import Durability, is_durable
 from semel.stores.sqlite.connections import Connections
+from semel.stores.sqlite.outbox import SqliteOutbox
 from semel.stores.sqlite.place import check_place, memory_folder
 from semel.stores.sqlite.schema import Existing, prepare_schema, shared_clock
 from semel.stores.sqlite.transaction import SqliteTransaction, joined, left_open
@@ -202,6 +203,15 @@ class SqliteStore:
                     f"Cannot read {self._path}: {problem}. Nothing was changed."
                 ) from problem
         return [make(row) for row in rows]
+
+    def has_announced(self, name: str) -> bool:
+        """Never: whoever asks has written before, and so no other transaction was open then."""
+        return False
+
+    @property
+    def outbox(self) -> SqliteOutbox:
+        flush = self._flush_level("FULL" if self._durability == "strict" else "NORMAL")
+        return SqliteOutbox(self._connections, self._check_still_there, flush)
 
     # -------------------------------------------------------------- time, fork, end
 

@@ -12,10 +12,12 @@ from semel.errors import (
 )
 from semel.model import (
     Insert,
+    Message,
     Move,
     Operation,
 )
 from semel.ports import Outcome
+from semel.stores.sqlite.outbox import enqueue
 from semel.stores.sqlite.writes import apply_one, explained, rolled_back_inside
 
 _ENDS_TRANSACTION: Final = frozenset(
@@ -36,6 +38,12 @@ class SqliteTransaction:
 
     def move(self, move: Move) -> Outcome:
         return apply_one(self._cursor, move)
+
+    def enqueue(self, message: Message) -> None:
+        enqueue(self._cursor, message)
+
+    def announce(self, name: str) -> None:
+        """Nothing: while this transaction is open nobody else writes."""
 
 
 class SqliteHandle:
