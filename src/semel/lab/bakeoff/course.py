@@ -108,6 +108,9 @@ class Kitchen:
     short: bool
     on_entry: OnEntry
     given_up: threading.Event = field(default_factory=threading.Event)
+    pythons: dict[str, Path | NotInstalled] = field(
+        default_factory=dict
+    )  # by environment; each is tried once
 
     def entries(self, entrants: Sequence[Entrant]) -> tuple[Entry, ...]:
         """In the order given. Whoever mostly waits for a server of its own runs beside the others."""
@@ -154,7 +157,17 @@ class Kitchen:
     def _python(self, entrant: Entrant) -> Path:
         if entrant.is_ours:
             return Path(sys.executable)
-        return python_with(entrant.packages, self.home / entrant.environment)
+        if entrant.environment not in self.pythons:
+            try:
+                found = python_with(entrant.packages, self.home / entrant.environment)
+            except NotInstalled as problem:
+                self.pythons[entrant.environment] = problem
+            else:
+                self.pythons[entrant.environment] = found
+        python = self.pythons[entrant.environment]
+        if isinstance(python, NotInstalled):
+            raise python
+        return python
 
     def _unharmed(self, troupe: Troupe, service: Address, kind: ProviderKind) -> Baseline:
         """What happens without a crash; or why not even that does."""

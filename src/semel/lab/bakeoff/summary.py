@@ -29,6 +29,9 @@ NOTES: Final = (
     "Each contestant is given the same model, the same tools and the same gaps, and is used as its own "
     "documentation says. Where it names a way out for a person, the lab's person takes it: they look into the "
     "provider's books, later than whatever was on its way, and answer truly.",
+    "The zombie is stopped before its request leaves, and before a last look that a package may offer its tools "
+    "there (Semel's call.ensure_held). A process that is stopped between that look and the request is beyond any "
+    "guard: only the provider can refuse it.",
     "DUPLICATE: an effect happened twice. LOST: the plan ended and an effect is missing. STUCK: three fresh "
     "processes could not go on. FALSE_ASK: a person was asked although the provider honours keys or could be "
     "asked, or asked again what had been answered. Asking is right only about the interrupted step of a "
