@@ -166,6 +166,7 @@ def test_who_cannot_be_installed_has_a_row_that_says_so(tmp_path):
     assert entry.runs == ()
     assert entry.why_not.startswith("not installed: could not be installed: ")
     assert summary.square(entry, Column.W1) == (None, entry.why_not)
+    assert not bakeoff.holds, "nothing was run"
 
 
 @pytest.mark.slow

@@ -137,7 +137,7 @@ class Bakeoff:
 
     @property
     def holds(self) -> bool:
-        """Semel is OK in every run, and the guards that are wrong on purpose are caught.
+        """Semel is OK in every run, and the guards that are wrong on purpose are caught; as far as they took part.
 
         What other packages get is their result, not a condition.
         """
@@ -146,7 +146,7 @@ class Bakeoff:
         caught = all(max(entry.counts, default=Verdict.OK) is Verdict.DUPLICATE for entry in controls)
         is_sound = semel is None or (bool(semel.runs) and set(semel.counts) == {Verdict.OK})
         nothing_broke = all(Verdict.UNKNOWN not in entry.counts for entry in self.entries)
-        return caught and is_sound and nothing_broke
+        return caught and is_sound and nothing_broke and any(entry.runs for entry in self.entries)
 
 
 def fold(runs: Sequence[Found]) -> tuple[Verdict, int]:
