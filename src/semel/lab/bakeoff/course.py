@@ -13,34 +13,28 @@ import tempfile
 import threading
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from semel.lab import world
 from semel.lab.bakeoff.cases import cases_for
 from semel.lab.bakeoff.entrants import ENTRANTS, SHORT
+from semel.lab.bakeoff.judging import Seen, judged
 from semel.lab.bakeoff.lives import Lives, borrowed_lab, nursery_for
 from semel.lab.bakeoff.model import Bakeoff, Case, Entrant, Entry, Found, Service
 from semel.lab.bakeoff.services import Address, NotAvailable, Services
 from semel.lab.client import World
-from semel.lab.contestants.stage import Order, Place
+from semel.lab.contestants.stage import Order
 from semel.lab.injector import GivenUp
-from semel.lab.model import Coordinates, ProviderKind, Verdict, Window
+from semel.lab.model import ProviderKind, Verdict
 from semel.lab.nursery import Nursery
-from semel.lab.oracle import Finding, judge
-from semel.lab.scenario import intents_of
-from semel.lab.wire import Ask, Effect, Settings
+from semel.lab.wire import Effect, Settings
 from semel.testing.environments import NotInstalled, cache_folder, python_with
-
-PLAN: Final = "renewal"
-IN_DOUBT: Final = {Place.IN_FLIGHT: Window.W2}  # the evidence that is left behind is the same
-SEMEL_LEVEL: Final = 5  # a finding depends on window, step and provider only
 
 Baseline: TypeAlias = "Sequence[Effect] | str"  # what happened, or why nothing can be measured against it
 OnEntry: TypeAlias = Callable[[str], None]  # what is happening, for a person who waits
@@ -108,9 +102,7 @@ class Kitchen:
     short: bool
     on_entry: OnEntry
     given_up: threading.Event = field(default_factory=threading.Event)
-    pythons: dict[str, Path | NotInstalled] = field(
-        default_factory=dict
-    )  # by environment; each is tried once
+    pythons: dict[str, Path | NotInstalled] = field(default_factory=dict)  # each environment is tried once
 
     def entries(self, entrants: Sequence[Entrant]) -> tuple[Entry, ...]:
         """In the order given. Whoever mostly waits for a server of its own runs beside the others."""
@@ -157,14 +149,9 @@ class Kitchen:
     def _python(self, entrant: Entrant) -> Path:
         if entrant.is_ours:
             return Path(sys.executable)
-        if entrant.environment not in self.pythons:
-            try:
-                found = python_with(entrant.packages, self.home / entrant.environment)
-            except NotInstalled as problem:
-                self.pythons[entrant.environment] = problem
-            else:
-                self.pythons[entrant.environment] = found
-        python = self.pythons[entrant.environment]
+        name = entrant.environment
+        python = self.pythons.get(name) or _made(entrant, self.home / name)
+        self.pythons[name] = python
         if isinstance(python, NotInstalled):
             raise python
         return python
@@ -203,26 +190,10 @@ class Kitchen:
     ) -> Found:
         lives = self._lives(troupe, service, name, case.settings)
         signals, why_stuck = _lived_through(case, lives)
-        ledger, counters = self._ledger(lives), self._world(lives).counters()
-        finding = judge(
-            ledger,
-            baseline,
-            meant=intents_of(PLAN),
-            at=_coordinates(case),
-            asks=_one_for_each_doubt(counters.asks, case, signals),
-            is_stuck=why_stuck is not None,
-        )
-        return Found(
-            case=case,
-            verdict=finding.verdict,
-            signals=tuple(signals),
-            duplicates=finding.duplicates,
-            lost=finding.lost,
-            stuck=int(why_stuck is not None),
-            asks=len(counters.asks),
-            false_asks=finding.false_asks,
-            story=tuple(_story(case, finding, signals, why_stuck, ledger, counters.asks)),
-        )
+        self._world(lives).release_held()
+        asks = self._world(lives).counters().asks
+        seen = Seen(signals=signals, why_stuck=why_stuck, ledger=self._ledger(lives), asks=asks)
+        return judged(case, seen, baseline)
 
     def _lives(self, troupe: Troupe, service: Address, name: str, settings: Settings) -> Lives:
         folder = self.folder / name
@@ -247,7 +218,6 @@ class Kitchen:
 
 def _lived_through(case: Case, lives: Lives) -> tuple[list[int], str | None]:
     """The signals that ended the killed lives, and why the plan did not end, if it did not."""
-    at = World(address=lives.order.address, cell_id=lives.order.cell_id)
     signals: list[int] = []
     if case.first.is_pause:
         with lives.paused(case.first):
@@ -257,61 +227,14 @@ def _lived_through(case: Case, lives: Lives) -> tuple[list[int], str | None]:
         if case.second is not None:
             signals.append(lives.killed_if_it_gets_there(case.second))
         why_stuck = lives.resumed()
-    at.release_held()
     return signals, why_stuck
 
 
-def _coordinates(case: Case) -> Coordinates:
-    place = case.first.place
-    window = IN_DOUBT[place] if place in IN_DOUBT else Window(place.value)
-    return Coordinates(
-        level=SEMEL_LEVEL, window=window, step=case.first.step, provider=case.provider, model=case.model
-    )
-
-
-def _one_for_each_doubt(asks: Sequence[Ask], case: Case, signals: Sequence[int]) -> list[Ask]:
-    """Without the question that a second death inside the same step makes necessary: that is a doubt of its own."""
-    asks, second = list(asks), case.second
-    if second is None or not signals[1] or second.place not in (Place.W2, Place.W3):
-        return asks
-    repeated = [ask for place, ask in enumerate(asks) if _question(ask) in map(_question, asks[:place])]
-    if repeated:
-        asks.remove(repeated[0])
-    return asks
-
-
-def _question(ask: Ask) -> tuple[str, str | None]:
-    return ask.tool, ask.reference
-
-
-def _story(
-    case: Case,
-    finding: Finding,
-    signals: Sequence[int],
-    why_stuck: str | None,
-    ledger: Sequence[Effect],
-    asks: Sequence[Ask],
-) -> list[str]:
-    """What happened, in order, in words that are the same in every bake-off."""
-    lines = [f"first process: {_end_of(case, signals)}"]
-    if case.second is not None:
-        place = f"{case.second.place} of step {case.second.step}"
-        reached = f"killed by signal {signals[1]} at {place}" if signals[1] else f"ended before {place}"
-        lines.append(f"second process: {reached}")
-    lines.append("then: the plan ended" if why_stuck is None else f"then: stuck: {why_stuck}")
-    lines += [f"asked a person about {ask.tool}: found {ask.found}" for ask in asks]
-    effects = Counter(effect.tool for effect in ledger)
-    lines.append("effects: " + (", ".join(f"{tool} {n}" for tool, n in effects.items()) or "none"))
-    if finding.because is not None:
-        lines += finding.because.splitlines()
-    return lines
-
-
-def _end_of(case: Case, signals: Sequence[int]) -> str:
-    place = f"{case.first.place} of step {case.first.step}"
-    if case.first.is_pause:
-        return f"stopped at {place}, continued when the others had ended"
-    return f"killed by signal {signals[0]} at {place}"
+def _made(entrant: Entrant, home: Path) -> Path | NotInstalled:
+    try:
+        return python_with(entrant.packages, home)
+    except NotInstalled as problem:
+        return problem
 
 
 def _version(python: Path, package: str) -> str:

@@ -65,7 +65,7 @@ class Services:
             env={**os.environ, "PYTHONPATH": str(self._path)},
             capture_output=True,
             text=True,
-            check=True,
+            check=False,
         )
         try:
             running = temporal_server.running(self._folder, executable=Path(asked.stdout.strip()))
