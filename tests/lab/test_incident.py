@@ -175,6 +175,7 @@ def test_the_page_has_a_square_for_every_agent_and_call_and_a_square_opens_its_c
     shown.locator("button.square[data-verdict=DUPLICATE]").first.click()
     assert shown.locator("[data-run]").count() == len(Window)
     assert "the rate depends on the scenario" in shown.locator("body").inner_text()
+    assert "{" not in shown.locator("body").inner_text(), "a figure was not filled in"
     assert shown.requests_made == [shown.url]
 
 

@@ -68,11 +68,11 @@ def to_json(found: Experiment) -> str:
 
 
 def page(found: Experiment) -> str:
-    columns = {number: f"{number} {step.tool}" for number, step in enumerate(PLAN, start=1)}
+    calls = {number: f"{number} {step.tool}" for number, step in enumerate(PLAN, start=1)}
     squares = [
-        _square(row.name, columns[number], [p for p in row.points if p.step == number])
+        _square(calls[number], row.name, [point for point in row.points if point.step == number])
+        for number in calls
         for row in found.rows
-        for number in columns
     ]
     return render(
         Page(
@@ -80,11 +80,11 @@ def page(found: Experiment) -> str:
             lead="Fifteen tool calls, each killed in each of its four windows, under three agents.",
             conclusion=conclusion(found),
             holds=found.holds,
-            rows=tuple(row.name for row in found.rows),
-            columns=tuple(columns.values()),
+            rows=tuple(calls.values()),
+            columns=tuple(row.name for row in found.rows),
             squares=squares,
             about={row.name: f"{ABOUT[row.name]} {_summed(row)}" for row in found.rows}
-            | {columns[number]: _told(step) for number, step in enumerate(PLAN, start=1)},
+            | {calls[number]: _told(step) for number, step in enumerate(PLAN, start=1)},
             figures=(("crashes", str(sum(len(row.points) for row in found.rows))),),
             notes=(LEGEND, PUBLISHED),
             command="semel lab incident",
@@ -110,10 +110,9 @@ def _cells(row: Row) -> tuple[str, ...]:
 def _summed(row: Row) -> str:
     return (
         f"{row.repeated} of {row.exposed} exposed crashes repeated an action that matters; "
-        "{row.total('extra')} extra "
-        f"actions, {row.total('harmless')} of them harmless; {row.total('lost')} lost, {row.stuck} stuck; a "
-        "person was "
-        f"asked {row.total('asks')} times, {row.total('false_asks')} of them needlessly."
+        f"{row.total('extra')} extra actions, {row.total('harmless')} of them harmless; "
+        f"{row.total('lost')} lost, {row.stuck} stuck; a person was asked {row.total('asks')} times, "
+        f"{row.total('false_asks')} of them needlessly."
     )
 
 
