@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
-from semel.cli import amplification, crash, explore, simulate
+from semel.cli import amplification, bakeoff, crash, explore, incident, simulate
 from semel.lab.model import LEVELS, STEPS, Matrix, ModelKind, ProviderKind, Selection, StoreKind, Window
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -36,9 +36,11 @@ def add_to(commands: Commands) -> None:
     experiments = lab.add_subparsers(title="experiments", metavar="EXPERIMENT", required=True)
     _add_matrix_to(experiments)
     explore.add_to(experiments, _folder_to_write)
-    crash.add_to(experiments)
-    amplification.add_to(experiments)
     simulate.add_to(experiments, _folder_to_write)
+    bakeoff.add_to(experiments, _folder_to_write)
+    incident.add_to(experiments, _folder_to_write)
+    amplification.add_to(experiments)
+    crash.add_to(experiments)
 
 
 def _add_matrix_to(experiments: Commands) -> None:
