@@ -85,7 +85,10 @@ class _Driver:
                 return await asyncio.sleep(seconds)
 
     async def _apply(self, write: Write) -> Any:
-        future = self._course.core.committer.enqueue(write, self._loop, _Answer(loop=self._loop))
+        committer = self._course.core.committer
+        if not committer.has_room(write):
+            await committer.wait_for_room()  # nothing is queued yet: a cancellation is taken at once
+        future = committer.enqueue(write, self._loop, _Answer(loop=self._loop))
         try:
             return await future
         except asyncio.CancelledError as cancelled:
