@@ -167,7 +167,7 @@ def test_nothing_is_sent_while_the_store_takes_no_claims_and_then_each_call_is_s
         assert ledger.lines() == []
         stalled.may_go_on.set()
         assert said.result() == list(range(calls))
-    assert sorted(int(key) for key in ledger.keys()) == list(range(calls))
+    assert sorted(map(int, ledger.keys())) == list(range(calls))
     assert stalled.most_queued <= calls  # completions come on top of what waits for room
     stalled.committer.close()
 

@@ -262,7 +262,7 @@ class GroupCommit:
     def _no_room(self) -> StoreUnavailable:
         return StoreUnavailable(
             f"{self._queue_max} writes have been waiting for the store, and none was taken for "
-            f"{self._room_seconds_max:g} s. Nothing was recorded, nothing was sent. Call again when the store works."
+            f"{self._room_seconds_max:g} s. Nothing was recorded, nothing was sent. Call again later."
         )
 
 

@@ -9,10 +9,13 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
+from semel.keys import run_name
 from semel.model import Event, HistoryEntry, Insert, Move, Operation, RunEvent, State, Write
 
 Durability: TypeAlias = Literal["one-flush", "strict"]
 Row: TypeAlias = tuple[Any, ...]
+
+PAST_HEX: Final = "g"  # sorts after every character of a key
 
 _DURABLE_EVENTS: Final = frozenset(
     {Event.CLAIMED, Event.RESENT, Event.CONFIRMED, Event.CLEARED, Event.ABANDONED}
@@ -48,6 +51,10 @@ class Rows:
     # -------------------------------------------------------------- out
 
     def operation_row(self, op: Operation) -> Row:
+        """Its columns, and whether it stands apart from its run. A fresh claim has few instants, many times."""
+        keep, created_at, lease_expires_at = self._keep, op.created_at, op.lease_expires_at
+        created = keep(created_at)
+        lease = None if lease_expires_at is None else keep(lease_expires_at)
         return (
             op.key,
             op.namespace,
@@ -62,15 +69,16 @@ class Rows:
             op.state.value,
             op.fence,
             op.owner,
-            self._maybe_kept(op.lease_expires_at),
-            self._maybe_kept(op.first_sent_at),
-            self._maybe_kept(op.send_deadline_at),
+            lease,
+            created if op.first_sent_at is created_at else self._maybe_kept(op.first_sent_at),
+            lease if op.send_deadline_at is lease_expires_at else self._maybe_kept(op.send_deadline_at),
             op.earlier_in_doubt,
             op.result,
             op.error,
-            self._keep(op.created_at),
-            self._keep(op.updated_at),
+            created,
+            created if op.updated_at is created_at else keep(op.updated_at),
             self._maybe_kept(op.reaped_at),
+            not op.key.startswith(run_name(op.namespace, op.run_id)),
         )
 
     def move_row(self, move: Move) -> Row:
