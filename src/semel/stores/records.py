@@ -28,6 +28,18 @@ def is_durable(write: Write) -> bool:
     return isinstance(write, Insert) or (isinstance(write, Move) and write.event in _DURABLE_EVENTS)
 
 
+def is_fresh_claim(op: Operation) -> bool:
+    """Whether it is as `lifecycle.open_claim` makes it, so that few columns tell the rest."""
+    return (
+        op.state is State.INVOKED
+        and op.fence == 1
+        and op.first_sent_at == op.created_at == op.updated_at
+        and op.lease_expires_at == op.send_deadline_at
+        and not op.earlier_in_doubt
+        and (op.result, op.error, op.reaped_at) == (None, None, None)
+    )
+
+
 def entry_of(move: Move) -> HistoryEntry:
     return HistoryEntry(
         key=move.before.key,
@@ -78,6 +90,25 @@ class Rows:
             created,
             created if op.updated_at is created_at else keep(op.updated_at),
             self._maybe_kept(op.reaped_at),
+            not op.key.startswith(run_name(op.namespace, op.run_id)),
+        )
+
+    def claim_row(self, op: Operation) -> Row:
+        """What there is to say of a fresh claim; all else follows."""
+        return (
+            op.key,
+            op.namespace,
+            op.run_id,
+            op.step,
+            op.call_id,
+            op.tool,
+            op.effect,
+            op.fingerprint,
+            op.arguments,
+            op.once_key,
+            op.owner,
+            self._keep(op.created_at),
+            self._maybe_kept(op.lease_expires_at),
             not op.key.startswith(run_name(op.namespace, op.run_id)),
         )
 

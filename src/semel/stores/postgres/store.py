@@ -29,10 +29,12 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
+from semel import keys
 from semel.errors import CommitInDoubt, StoreError, StoreUnavailable, TransactionConflict, UsageError
 from semel.model import HistoryEntry, Insert, Move, Operation, RunEvent, State, Write
 from semel.ports import Outcome
 from semel.stores.callers import driver_connection
+from semel.stores.postgres.answers import operation_of
 from semel.stores.postgres.batch import Statement, key_of, statements_for
 from semel.stores.postgres.clock import ServerClock
 from semel.stores.postgres.faults import explained
@@ -45,7 +47,7 @@ from semel.stores.postgres.transaction import (
     joined_transaction,
     own_transaction,
 )
-from semel.stores.records import Durability, Row, Rows, is_durable
+from semel.stores.records import PAST_HEX, Durability, Row, Rows, is_durable
 from semel.stores.sqlfile import load_statements
 
 Isolation: TypeAlias = Literal["read committed", "repeatable read", "serializable"]
@@ -157,8 +159,8 @@ class PostgresStore:
     def _settle(self, writes: Sequence[Write], outcomes: list[Outcome | None]) -> None:
         left: Sequence[int] = range(len(writes))
         for _ in range(RACES_MAX):  # more than one only where what was in a claim's way has gone again
-            for position in self._write(writes, left):
-                outcomes[position] = Outcome(True, _left_by(writes[position]))
+            for position, outcome in self._write(writes, left).items():
+                outcomes[position] = outcome
             left = [position for position in left if outcomes[position] is None]
             if left:
                 for position, in_the_way in self._explain(writes, left).items():
@@ -167,17 +169,19 @@ class PostgresStore:
             if not left:
                 return
 
-    def _write(self, writes: Sequence[Write], left: Sequence[int]) -> list[int]:
-        """Those that were applied."""
+    def _write(self, writes: Sequence[Write], left: Sequence[int]) -> dict[int, Outcome]:
+        """Of those that were applied, and of those of which it is known at once what stood in the way."""
         is_flushed = self._durability == "strict" or any(is_durable(writes[position]) for position in left)
         statements = statements_for(writes, left, _ROWS)
         for tries_left in reversed(range(TRIES_MAX)):
             try:
                 with self._short.link() as link:
-                    return _carry_out(link, statements, is_flushed=is_flushed)
+                    answers = _carry_out(link, statements, is_flushed=is_flushed)
             except TransactionConflict:
                 if not tries_left:
                     raise
+                continue
+            return _outcomes_of(writes, statements, answers)
         raise AssertionError("unreachable: the last try returns or raises")
 
     def _explain(self, writes: Sequence[Write], missed: Sequence[int]) -> dict[int, Operation | None]:
@@ -250,10 +254,14 @@ class PostgresStore:
         return _first(self._read("read", (key,), _ROWS.operation))
 
     def read_run(self, namespace: str, run_id: str) -> list[Operation]:
-        return self._read("read_run", (namespace, run_id), _ROWS.operation)
+        run = keys.run_name(namespace, run_id)
+        sought = {"first": run, "past": run + PAST_HEX, "namespace": namespace, "run_id": run_id}
+        return self._read("read_run", sought, _ROWS.operation)
 
     def read_open(self, namespace: str, state: State, *, limit: int, after_key: str = "") -> list[Operation]:
-        return self._read("read_open", (namespace, state.value, after_key, limit), _ROWS.operation)
+        if state is State.INVOKED:
+            return self._read("read_invoked", (namespace, after_key, limit), _ROWS.operation)
+        return self._read("read_at_rest", (namespace, state.value, after_key, limit), _ROWS.operation)
 
     def read_ended_before(
         self, namespace: str, when: datetime, *, limit: int, after_key: str = ""
@@ -269,7 +277,9 @@ class PostgresStore:
     def read_log(self, namespace: str, run_id: str) -> list[RunEvent]:
         return self._read("read_log", (namespace, run_id), _ROWS.event)
 
-    def _read(self, name: str, parameters: Sequence[Any], make: Callable[[Row], T]) -> list[T]:
+    def _read(
+        self, name: str, parameters: Sequence[Any] | Mapping[str, Any], make: Callable[[Row], T]
+    ) -> list[T]:
         with self._short.link() as link, explained(link.connection, commits=False):
             rows = link.connection.execute(_UNTOUCHED[name], parameters).fetchall()
         return [make(row) for row in rows]
@@ -334,16 +344,16 @@ def _identity_behind(connection: psycopg.Connection[Any]) -> Any:
     return None if row is None else row[0]
 
 
-def _carry_out(link: Link, statements: Sequence[Statement], *, is_flushed: bool) -> list[int]:
-    """The positions of the writes that changed something. One transaction; one round trip if it is one
-    statement, as nearly always, and else two."""
+def _carry_out(link: Link, statements: Sequence[Statement], *, is_flushed: bool) -> list[list[Row]]:
+    """What each statement gives back. One transaction; one round trip if it is one statement, as nearly always,
+    and else two."""
     flushing = _FLUSHED if is_flushed else _UNFLUSHED
     connection = link.connection
     if len(statements) == 1:
         (statement,) = statements
         execute = link.execute_once if statement.is_large else link.execute
         with explained(connection, commits=True):
-            return statement.changed(execute(flushing[statement.name], statement.parameters))
+            return [execute(flushing[statement.name], statement.parameters)]
     try:
         with explained(connection, commits=False), connection.pipeline():
             connection.execute(_BEGIN)
@@ -356,11 +366,20 @@ def _carry_out(link: Link, statements: Sequence[Statement], *, is_flushed: bool)
     except BaseException:
         _roll_back(connection)
         raise
-    return [
-        position
-        for statement, cursor in zip(statements, cursors, strict=True)
-        for position in statement.changed(cursor.fetchall())
-    ]
+    return [cursor.fetchall() for cursor in cursors]
+
+
+def _outcomes_of(
+    writes: Sequence[Write], statements: Sequence[Statement], answers: Sequence[list[Row]]
+) -> dict[int, Outcome]:
+    outcomes: dict[int, Outcome] = {}
+    for statement, rows in zip(statements, answers, strict=True):
+        for position in statement.changed(rows):
+            outcomes[position] = Outcome(True, _left_by(writes[position]))
+        if in_the_way := statement.in_the_way(rows):
+            (position,) = statement.positions.values()
+            outcomes[position] = Outcome(False, operation_of(in_the_way))
+    return outcomes
 
 
 def _roll_back(connection: Connection) -> None:
