@@ -50,9 +50,12 @@ def inserts(store, names):
 
 
 async def write(committer, insert):
-    if not committer.has_room(insert):
+    loop = asyncio.get_running_loop()
+    future = committer.enqueue(insert, loop)
+    if future is None:
         await committer.wait_for_room()
-    return await committer.enqueue(insert, asyncio.get_running_loop())
+        future = committer.enqueue_in_room(insert, loop.create_future())
+    return await future
 
 
 def test_a_store_that_hangs_keeps_the_queue_short_and_all_callers_finish_once_it_works(stalled):

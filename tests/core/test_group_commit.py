@@ -52,9 +52,9 @@ def submit_all(watched, committer, writes):
 
 def queue(committer, writes):
     """From a task; there is room for all of them."""
-    loop = asyncio.get_running_loop()
-    assert all(committer.has_room(write) for write in writes)
-    return [committer.enqueue(write, loop) for write in writes]
+    futures = [committer.enqueue(write, asyncio.get_running_loop()) for write in writes]
+    assert None not in futures
+    return futures
 
 
 def inserts(store, how_many, **changes):

@@ -129,27 +129,32 @@ class GroupCommit:
 
     # -------------------------------------------------------------- async callers
 
-    def has_room(self, write: Write) -> bool:
-        """True takes a place for it, so that it must be queued."""
-        return not _is_new(write) or self._room.take_now()
+    def enqueue(
+        self,
+        write: Write,
+        loop: asyncio.AbstractEventLoop,
+        future: asyncio.Future[Outcome] | None = None,
+    ) -> asyncio.Future[Outcome] | None:
+        """Queue the write at once, before any other task of the loop runs; the future tells the outcome.
+
+        None, and nothing is queued, if there is no room: `wait_for_room`, then `enqueue_in_room`.
+        """
+        is_new = _is_new(write)
+        if is_new and not self._room.take_now():
+            return None
+        if future is None:
+            future = loop.create_future()
+        if self._queue(Ticket(write, future), is_new):
+            self._call_writer()
+        return future
 
     async def wait_for_room(self) -> None:
         """Until there is a place, which the caller then has. Can be cancelled: nothing is queued yet."""
         if not await self._room.take_async(wait_seconds=self._room_seconds_max):
             raise self._no_room()
 
-    def enqueue(
-        self,
-        write: Write,
-        loop: asyncio.AbstractEventLoop,
-        future: asyncio.Future[Outcome] | None = None,
-    ) -> asyncio.Future[Outcome]:
-        """Queue the write at once, before any other task of the loop runs; the future tells the outcome.
-
-        What is new has had its place given by `has_room` or `wait_for_room`.
-        """
-        if future is None:
-            future = loop.create_future()
+    def enqueue_in_room(self, write: Write, future: asyncio.Future[Outcome]) -> asyncio.Future[Outcome]:
+        """For whoever has a place. At once, likewise."""
         if self._queue(Ticket(write, future), _is_new(write)):
             self._call_writer()
         return future
@@ -268,13 +273,9 @@ class GroupCommit:
 
 def _is_new(write: Write) -> bool:
     """Whether it begins something, rather than saying what became of it."""
-    match write:
-        case Move(event=event):
-            return event is Event.CLAIMED or event is Event.RESENT
-        case Insert() | Append():
-            return True
-        case _:
-            return False
+    if isinstance(write, Move):
+        return write.event is Event.CLAIMED or write.event is Event.RESENT
+    return isinstance(write, Insert | Append)
 
 
 def _write(apply: Apply, batch: Sequence[Ticket]) -> None:
