@@ -119,14 +119,18 @@ class _Grouping:
 
     def _together(self, claims: Sequence[int], completions: Sequence[int]) -> Statement:
         """One statement whose parameters are columns of what the single ones would have."""
-        of_claims = [single(self._writes[position], self._rows, position) for position in claims]
-        of_completions = [single(self._writes[position], self._rows, position) for position in completions]
+        of_claims, of_completions = self._in_order(claims), self._in_order(completions)
         positions = {key: at for one in (*of_claims, *of_completions) for key, at in one.positions.items()}
         columns = [
             *(_columns(one.parameters for one in of_claims) or [[]] * CLAIM_COLUMNS),
             *(_columns(one.parameters for one in of_completions) or [[]] * COMPLETION_COLUMNS),
         ]
         return Statement("write_many", [array_literal(column) for column in columns], positions)
+
+    def _in_order(self, positions: Sequence[int]) -> list[Statement]:
+        """By key: two workers whose batches overlap take their locks in one order, and so never in a circle."""
+        parts = [single(self._writes[position], self._rows, position) for position in positions]
+        return sorted(parts, key=lambda part: next(iter(part.positions)))
 
 
 def _columns(table: Iterable[Sequence[Any]]) -> list[list[Any]]:
