@@ -69,6 +69,10 @@ class Room:
 
     def give_back(self, places: int) -> None:
         """Whoever waits longest gets them first."""
+        with self._lock:
+            if not self._waiters:
+                self._free += places
+                return
         for _ in range(places):
             self._give_back_one()
 
