@@ -48,7 +48,7 @@ class Ticket:
         self.outcome: Outcome | None = None
         self.error: BaseException | None = None
         self.is_done = False
-        self.leads = False  # the turn was handed to the thread that waits
+        self.leads = False  # the turn belongs to whoever made this ticket
 
     def result(self) -> Outcome:
         if self.error is not None:
@@ -84,16 +84,18 @@ class GroupCommit:
 
     def submit(self, write: Write) -> Outcome:
         """Write, alone or with whoever else is waiting. Raises what the store raises."""
-        with self._lock:
-            is_alone = not (self._is_turn_taken or self._owed or self._new)
-            if is_alone:
-                self._is_turn_taken = True
-        if not is_alone:
-            return self._submit_with_others(write)
+        is_alone = False
         try:
-            return _written_alone(self._apply, write)
-        finally:
-            self._hand_on()
+            with self._lock:
+                is_alone = not (self._is_turn_taken or self._owed or self._new)
+                if is_alone:
+                    self._is_turn_taken = True
+            if is_alone:
+                return _written_alone(self._apply, write)
+        finally:  # an interruption at any point must not keep the turn
+            if is_alone:
+                self._hand_on()
+        return self._submit_with_others(write)
 
     def _submit_with_others(self, write: Write) -> Outcome:
         ticket, is_new = Ticket(write), _is_new(write)
@@ -101,31 +103,27 @@ class GroupCommit:
             raise self._no_room()
         ticket.gate = threading.Lock()
         ticket.gate.acquire()
-        if self._queue(ticket, is_new):
-            ticket.leads = True
-        else:
-            self._wait(ticket)
-        if ticket.leads:
-            self._lead(ticket)
+        try:
+            if not self._queue(ticket, is_new):
+                self._wait(ticket)
+            while (
+                not ticket.is_done
+            ):  # the turn is ours; ends: each round takes at least one, ours in its turn
+                self._write_some()
+        finally:
+            if ticket.leads:
+                self._hand_on()
         return ticket.result()
 
     def _wait(self, ticket: Ticket) -> None:
+        """Until the write is done, or the turn is ours."""
         assert ticket.gate is not None
         try:
             ticket.gate.acquire()
-        except BaseException:  # interrupted; the write is on its way all the same
+        except BaseException:  # interrupted; the write is on its way all the same, and others see to it
             with self._lock:
-                ticket.gate, has_turn = None, ticket.leads
-            if has_turn:
-                self._hand_on()
+                ticket.gate = None
             raise
-
-    def _lead(self, ticket: Ticket) -> None:
-        try:
-            while not ticket.is_done:  # ends: each round takes at least one ticket, ours among them in turn
-                self._write_some()
-        finally:
-            self._hand_on()
 
     # -------------------------------------------------------------- async callers
 
@@ -206,10 +204,9 @@ class GroupCommit:
         """True if the turn was free and is the caller's now."""
         with self._lock:
             (self._new if is_new else self._owed).append(ticket)
-            if self._is_turn_taken:
-                return False
-            self._is_turn_taken = True
-            return True
+            if not self._is_turn_taken:
+                self._is_turn_taken = ticket.leads = True
+            return ticket.leads
 
     def _hand_on(self) -> None:
         """The turn goes to a thread that waits, to the writer if only tasks do, or is free."""
