@@ -115,6 +115,8 @@ class SqliteStore:
         flush = self._flush_for(writes)
         with self._connections.turn():
             connection = self._connections.writer()
+            if flush == "FULL":
+                connection.count_flush(self._path)
             if len(writes) == 1:
                 alone = apply_alone(connection, writes[0], flush)
                 if alone is not None:
