@@ -6,6 +6,7 @@ A store says how it keeps an instant; everything else is the same in all of them
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
@@ -16,6 +17,8 @@ Durability: TypeAlias = Literal["one-flush", "strict"]
 Row: TypeAlias = tuple[Any, ...]
 
 PAST_HEX: Final = "g"  # sorts after every character of a key
+
+_COLUMNS: Final = tuple(field.name for field in fields(Operation))  # in the order of every `queries.sql`
 
 _DURABLE_EVENTS: Final = frozenset(
     {Event.CLAIMED, Event.RESENT, Event.CONFIRMED, Event.CLEARED, Event.ABANDONED}
@@ -161,30 +164,20 @@ class Rows:
     # -------------------------------------------------------------- back
 
     def operation(self, row: Row) -> Operation:
-        return Operation(
-            key=row[0],
-            namespace=row[1],
-            run_id=row[2],
-            step=row[3],
-            call_id=row[4],
-            tool=row[5],
-            effect=row[6],
-            fingerprint=row[7],
-            arguments=row[8],
-            once_key=row[9],
-            state=State(row[10]),
-            fence=row[11],
-            owner=row[12],
-            lease_expires_at=self._maybe_revived(row[13]),
-            first_sent_at=self._maybe_revived(row[14]),
-            send_deadline_at=self._maybe_revived(row[15]),
-            earlier_in_doubt=bool(row[16]),
-            result=row[17],
-            error=row[18],
-            created_at=self._revive(row[19]),
-            updated_at=self._revive(row[20]),
-            reaped_at=self._maybe_revived(row[21]),
-        )
+        """Its fields as they are: a run of ten thousand is read in one go, and a constructor of 22 arguments costs
+        more than all else that is done for each."""
+        found = dict(zip(_COLUMNS, row, strict=False))  # what is selected besides is not the record's
+        found["state"] = State(row[10])
+        found["lease_expires_at"] = self._maybe_revived(row[13])
+        found["first_sent_at"] = self._maybe_revived(row[14])
+        found["send_deadline_at"] = self._maybe_revived(row[15])
+        found["earlier_in_doubt"] = bool(row[16])
+        found["created_at"] = self._revive(row[19])
+        found["updated_at"] = self._revive(row[20])
+        found["reaped_at"] = self._maybe_revived(row[21])
+        operation = object.__new__(Operation)
+        object.__setattr__(operation, "__dict__", found)
+        return operation
 
     def entry(self, row: Row) -> HistoryEntry:
         return HistoryEntry(
