@@ -128,3 +128,63 @@ def test_no_read_of_a_call_or_a_sweep_goes_through_the_whole_table(store, databa
         for name, given in parameters.items():
             plan = connection.execute(b"EXPLAIN " + UNTOUCHED[name], given).fetchall()
             assert not [line for (line,) in plan if "Seq Scan" in line], (name, plan)
+
+
+GOOD: dict[str, Any] = {
+    "key": "k",
+    "namespace": "",
+    "run_id": "run",
+    "step": "1",
+    "call_id": "",
+    "tool": "charge",
+    "effect": "unsafe",
+    "fingerprint": "f",
+    "arguments": "{}",
+    "state": "INVOKED",
+    "fence": 1,
+    "lease_expires_at": "2026-01-01",
+    "first_sent_at": "2026-01-01",
+    "earlier_in_doubt": False,
+    "created_at": "2026-01-01",
+    "updated_at": "2026-01-01",
+}
+UNKNOWN = {"state": "UNKNOWN", "lease_expires_at": None}
+COMMITTED = {"state": "COMMITTED", "lease_expires_at": None, "result": "1"}
+
+
+def insert(query: Query, changes: dict[str, Any]) -> None:
+    row = GOOD | changes
+    query(
+        f"INSERT INTO semel_operations ({', '.join(row)}) VALUES ({', '.join(['%s'] * len(row))})",
+        *row.values(),
+    )
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize(
+    "changes", [{}, COMMITTED, UNKNOWN, COMMITTED | {"result": None, "reaped_at": "2026-01-02"}]
+)
+def test_a_good_row_is_taken(query, changes):
+    insert(query, changes)
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"state": "DONE"},
+        {"fence": 0},
+        {"lease_expires_at": None},
+        {"first_sent_at": None},
+        {"result": "1"},
+        {"reaped_at": "2026-01-02"},
+        UNKNOWN | {"lease_expires_at": "2026-01-02"},
+        UNKNOWN | {"result": "1"},
+        UNKNOWN | {"state": "PENDING", "reaped_at": "2026-01-02"},
+        COMMITTED | {"result": None},
+        COMMITTED | {"state": "FAILED"},
+    ],
+)
+def test_a_bad_row_is_refused_by_a_sentence(query, changes):
+    with pytest.raises(psycopg.errors.CheckViolation, match="each_state_has_its_columns_and_no_others"):
+        insert(query, changes)
