@@ -55,7 +55,9 @@ class Event(StrEnum):
 # ------------------------------------------------------------------ the record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(
+    frozen=True, kw_only=True
+)  # without slots: `lifecycle` makes an operation of its fields as they are
 class Intent:
     """The decision to cause one effect once. Named by its coordinates, never by its arguments."""
 
@@ -71,7 +73,7 @@ class Intent:
     once_key: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)  # without slots, likewise
 class Operation:
     """The durable record of an intent.
 
