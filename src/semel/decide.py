@@ -104,11 +104,16 @@ def decide_late_result(operation: Operation, effect: Effect, *, fence: int) -> L
 
 
 def _decide_pending(operation: Operation, effect: Effect, now: datetime) -> Action:
-    """A person may have seen no effect while an earlier request was still on its way."""
+    """A person may have seen no effect while an earlier request was still on its way: it may have landed since,
+    so that what they saw proves nothing, and they have to look again."""
     if not isinstance(effect, Unsafe) or operation.send_deadline_at is None:
         return Claim()
-    lands_by = operation.send_deadline_at + effect.request_deadline
-    return Claim() if now >= lands_by else Wait(lands_by, "an earlier request may still land")
+    lands_by, looked_at = operation.send_deadline_at + effect.request_deadline, operation.updated_at
+    if looked_at >= lands_by:
+        return Claim()
+    if now < lands_by:
+        return Wait(lands_by, "an earlier request may still land")
+    return LeaveInDoubt(Event.CLEARED_TOO_EARLY)
 
 
 def _decide_invoked(

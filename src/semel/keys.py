@@ -2,10 +2,14 @@
 
 Each is a SHA-256 over length-prefixed fields behind a version tag, so no choice of names can collide by
 playing with delimiters (`a:b` + `c` against `a` + `b:c`), and a later encoding cannot collide with this one.
+
+A key begins with the name of its run, so that a store's index by key holds a run's operations side by side: it
+needs no second index to find them, and the calls of one run touch the same few pages of a large one.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +20,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 KEY_LENGTH_MIN: Final = 16  # 16 characters of base 32 are 80 bits: a billion keys collide once in two million
+RUN_LENGTH: Final = (
+    16  # of a key's 64 characters; the 48 that follow, 192 bits, tell apart all there ever was
+)
+RUNS_MAX: Final = 256  # whose beginnings of a digest are kept: more than one process works on at a time
 _BASE32: Final = "abcdefghijklmnopqrstuvwxyz234567"
 
 
@@ -24,7 +32,24 @@ def idempotency_key(namespace: str, run_id: str, step: str, call_id: str) -> str
 
     A retried model turn rewords its arguments; the coordinates survive.
     """
-    return _digest(b"semel.key.v1", namespace, run_id, step, call_id)
+    run, begun = _run(namespace, run_id)
+    digest = begun.copy()
+    digest.update(_fields(step, call_id))
+    return run + str(digest.hexdigest()[: 64 - RUN_LENGTH])
+
+
+def run_name(namespace: str, run_id: str) -> str:
+    """What each key of the run begins with."""
+    return _run(namespace, run_id)[0]
+
+
+@functools.lru_cache(RUNS_MAX)
+def _run(namespace: str, run_id: str) -> tuple[str, Any]:
+    """A run's name, and the digest that all its keys begin with."""
+    import hashlib
+
+    begun = hashlib.sha256(b"semel.key.v1" + _fields(namespace, run_id))
+    return _digest(b"semel.run.v1", namespace, run_id)[:RUN_LENGTH], begun
 
 
 def fingerprint(tool: str, arguments: dict[str, Any]) -> str:
@@ -105,9 +130,10 @@ def prepare() -> None:
 def _digest(version: bytes, *fields: str) -> str:
     import hashlib  # slow to import, so not with `import semel`; imported by `prepare`
 
-    parts = [version]
-    for text in fields:
-        encoded = text.encode("utf-8", "surrogatepass")
-        parts.append(len(encoded).to_bytes(8, "big"))
-        parts.append(encoded)
-    return hashlib.sha256(b"".join(parts)).hexdigest()
+    return hashlib.sha256(version + _fields(*fields)).hexdigest()
+
+
+def _fields(*texts: str) -> bytes:
+    """Each behind its length, so that no choice of texts can look like another."""
+    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    return b"".join([part for each in encoded for part in (len(each).to_bytes(8, "big"), each)])

@@ -44,6 +44,9 @@ class Event(StrEnum):
     REPORTED_LATE = "reported_late"  # a fenced-out worker came back with its result
     CONFIRMED = "confirmed"  # a person: it happened
     CLEARED = "cleared"  # a person: it did not, run it
+    CLEARED_TOO_EARLY = (
+        "cleared_too_early"  # what they saw proves nothing: an earlier request could still land
+    )
     ABANDONED = "abandoned"  # a person: it did not, give up
     REAPED = "reaped"
     DIVERGED = "diverged"  # noted in the history; changes no state
@@ -52,7 +55,9 @@ class Event(StrEnum):
 # ------------------------------------------------------------------ the record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(
+    frozen=True, kw_only=True
+)  # without slots: `lifecycle` makes an operation of its fields as they are
 class Intent:
     """The decision to cause one effect once. Named by its coordinates, never by its arguments."""
 
@@ -68,7 +73,7 @@ class Intent:
     once_key: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)  # without slots, likewise
 class Operation:
     """The durable record of an intent.
 
@@ -342,7 +347,11 @@ class ItHappened:
 
 @dataclass(frozen=True, slots=True)
 class RunIt:
-    """It did not happen; run it: the operation becomes PENDING and the next call of the intent runs it."""
+    """It did not happen; run it: the operation becomes PENDING and the next call of the intent runs it.
+
+    Said while an earlier request could still land (within the tool's `request_deadline`), it proves nothing: the
+    next call waits that long and asks again.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ _AS_IS: Final = frozenset({bool, type(None)})
 
 def encode(value: Any) -> str:
     """The record form. Raises `Unencodable`, naming the path."""
-    return _as_written(_plain(value, "$", 0))
+    return _as_written(value if _is_flat(value) else _plain(value, "$", 0))
 
 
 def encode_and_canonical(arguments: dict[str, Any]) -> tuple[str, str]:
@@ -44,19 +44,21 @@ def encode_and_canonical(arguments: dict[str, Any]) -> tuple[str, str]:
 
     Of plain ones the two differ at most by the order of the keys, so that they are walked once.
     """
-    if not all(map(_is_plain_key, arguments)) or not all(map(_is_flat, arguments.values())):
-        return encode(arguments), canonical(arguments)
-    names = list(arguments)
+    for name, value in arguments.items():
+        if not (_is_flat(value) and _is_plain_key(name)):
+            return encode(arguments), canonical(arguments)
     encoded = _as_written(arguments)
-    return encoded, encoded if names == sorted(names) else _to_json(arguments)
+    if len(arguments) < 2 or (names := list(arguments)) == sorted(names):
+        return encoded, encoded
+    return encoded, _to_json(arguments)
 
 
 def _is_flat(value: Any) -> bool:
     """Whether both its forms are what it is."""
     kind = type(value)
-    if kind is str:
-        return bool(value.isascii())
-    return kind in _AS_IS or (kind is int and value.bit_length() <= INT_BITS_MAX)
+    if kind is int:
+        return bool(value.bit_length() <= INT_BITS_MAX)
+    return bool(value.isascii()) if kind is str else kind in _AS_IS
 
 
 def decode(text: str) -> Any:
@@ -69,8 +71,21 @@ def canonical(value: Any) -> str:
     return _to_json(_canonical(value, "$", 0))
 
 
-_to_json: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode  # made once: they are reused
-_as_written: Final = json.JSONEncoder(separators=(",", ":")).encode
+def _writer(*, sort_keys: bool) -> Callable[[Any], str]:
+    """Made once, down to the C function where there is one: `JSONEncoder.encode` makes that anew for each text."""
+    encoder = json.JSONEncoder(sort_keys=sort_keys, separators=(",", ":"))
+    make: Any = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return encoder.encode
+    # no markers: `_plain` and `_canonical` bound the depth, so nothing that reaches it contains itself
+    in_c = make(
+        None, encoder.default, json.encoder.encode_basestring_ascii, None, ":", ",", sort_keys, False, True
+    )
+    return lambda value: "".join(in_c(value, 0))
+
+
+_to_json: Final = _writer(sort_keys=True)
+_as_written: Final = _writer(sort_keys=False)
 
 
 # ------------------------------------------------------------------ the record form

@@ -71,6 +71,7 @@ def test_replay_on_postgres_takes_one_round_trip():
     rows = {row.name: row for row in small("replay", stores=("postgres",)).rows}
     assert rows["replay, run entered anew"].figures["round_trips"] == 1
     assert rows["replay, in a resumed run"].figures["round_trips"] == 0
+    assert rows["replay, delivered twice to an open run"].figures["round_trips"] == 1
 
 
 # ------------------------------------------------------------------ what cannot be measured

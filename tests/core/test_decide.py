@@ -92,6 +92,10 @@ def check(
             if state is State.INVOKED:
                 assert not gone
                 assert now < operation.lease_expires_at
+        case actions.LeaveInDoubt(Event.CLEARED_TOO_EARLY):
+            assert state is State.PENDING
+            assert isinstance(effect, Unsafe)
+            assert operation.updated_at < operation.send_deadline_at + effect.request_deadline <= now
         case actions.LeaveInDoubt(event):
             assert state is State.INVOKED
             assert operation.fence != held

@@ -26,7 +26,7 @@ def never_called(call: semel.Call) -> None:
 
 
 LOOKUP = Unsafe(lookup=never_called, lookup_lag=TICK, request_deadline=TICK)
-PERSON = Unsafe()
+PERSON = Unsafe(request_deadline=1.5 * TICK)  # nothing lands at the very instant from which on it is quiet
 KEY = Idempotent(key_ttl=4 * TICK, request_deadline=TICK)
 KEY_AND_LOOKUP = Idempotent(key_ttl=3 * TICK, request_deadline=TICK, lookup=never_called, lookup_lag=TICK)
 
@@ -80,6 +80,17 @@ def test_with_take_over_from_a_live_owner_the_duplicate_is_found() -> None:
         return decide(operation, effect, answer, now, **named)
 
     assert "duplicate" in look(LOOKUP, decide=overtake, stops_at="duplicate", lease=3 * TICK, horizon=5).flaws
+
+
+def test_with_a_person_believed_who_looked_too_early_the_duplicate_is_found() -> None:
+    """They saw nothing, and waiting until nothing can land any more does not make it true of what has landed."""
+
+    def believe(operation: Operation | None, *rest: object, **named: object) -> actions.Action:
+        action = decide(operation, *rest, **named)
+        is_doubted = action == actions.LeaveInDoubt(semel.Event.CLEARED_TOO_EARLY)
+        return actions.Claim() if is_doubted else action
+
+    assert "duplicate" in look(PERSON, decide=believe, stops_at="duplicate").flaws
 
 
 def test_with_a_person_answered_by_a_machine_the_duplicate_is_found() -> None:

@@ -45,9 +45,16 @@ def submit_all(watched, committer, writes):
         first = pool.submit(committer.submit, writes[0])
         assert watched.arrived.wait(PATIENCE_SECONDS)
         rest = [pool.submit(committer.submit, write) for write in writes[1:]]
-        wait_until(lambda: len(committer._waiting) == len(rest))
+        wait_until(lambda: committer.queued == len(rest))
         watched.may_go_on.set()
         return [first, *rest]
+
+
+def queue(committer, writes):
+    """From a task; there is room for all of them."""
+    futures = [committer.enqueue(write, asyncio.get_running_loop()) for write in writes]
+    assert None not in futures
+    return futures
 
 
 def inserts(store, how_many, **changes):
@@ -73,18 +80,18 @@ def test_a_caller_that_is_alone_writes_in_its_own_thread(watched):
 
 
 def test_a_batch_has_a_limit(watched):
-    watched.may_go_on.set()
     committer = GroupCommit(watched.apply)
-    writes = inserts(watched.store, BATCH_MAX + 10)
+    first, *rest = inserts(watched.store, 1 + BATCH_MAX + 10)
 
     async def program():
-        loop = asyncio.get_running_loop()
-        with committer._turn:  # nobody writes until all have queued up
-            futures = [committer.enqueue(write, loop) for write in writes]
-        return await asyncio.gather(*futures)
+        held = queue(committer, [first])
+        assert await asyncio.to_thread(watched.arrived.wait, PATIENCE_SECONDS)
+        futures = queue(committer, rest)
+        watched.may_go_on.set()
+        return await asyncio.gather(*held, *futures)
 
     assert all(outcome.applied for outcome in asyncio.run(program()))
-    assert watched.sizes == [BATCH_MAX, 10]
+    assert watched.sizes == [1, BATCH_MAX, 10]
     committer.close()
 
 
@@ -151,7 +158,7 @@ def test_a_loop_that_was_closed_meanwhile_does_not_stop_the_writer(watched):
     first, second = inserts(watched.store, 2)
 
     async def abandon():
-        committer.enqueue(first, asyncio.get_running_loop())
+        queue(committer, [first])
         assert await asyncio.to_thread(watched.arrived.wait, PATIENCE_SECONDS)
 
     asyncio.run(abandon())

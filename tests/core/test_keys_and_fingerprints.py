@@ -50,15 +50,23 @@ def test_no_choice_of_delimiters_makes_two_keys_equal(one, other):
     assert keys.idempotency_key(*one) != keys.idempotency_key(*other)
 
 
+@REPEATABLE
+@given(coordinates, coordinates)
+def test_a_key_begins_with_the_name_of_its_run_and_of_no_other(one, other):
+    key, name = keys.idempotency_key(*one), keys.run_name(*other[:2])
+    assert len(key) == 64
+    assert key.startswith(name) == (one[:2] == other[:2])
+
+
 def test_a_name_made_today_is_found_again_after_an_upgrade():
     key = keys.idempotency_key("shop", "renewal:sub_42:2026-12", "1", "call_0")
-    assert key == "8914a1207d6b7dec1bbf1af12e44335f37315e09f07ea7f04d90191a18d7933a"
+    assert key == "45c720ccbbfb25608914a1207d6b7dec1bbf1af12e44335f37315e09f07ea7f0"
     mark = keys.fingerprint("charge", {"to": "ann", "cents": 5})
     assert mark == "b7003ceaae465f8d7f7b496e2e2d415ade62bed08182dbf46d029c69eeff1842"
     event = keys.once_key("shop", "charge", ["sub_42", "2026-12"])
     assert event == "79b9472c93b40c8b217d16c3ece35c9c859db9219260fc0dfd6709a674fc1a12"
-    assert keys.short_key(key, max_length=20) == "cmcllkwle2s3pgtxkoyv"
-    assert str(keys.key_as_uuid(key)) == "9a8f7c1e-60e2-8338-91e4-e38d165198e6"
+    assert keys.short_key(key, max_length=20) == "loxkdyquekfqfieoep25"
+    assert str(keys.key_as_uuid(key)) == "98c358ac-983d-803e-aa21-3cee866af514"
 
 
 @REPEATABLE

@@ -44,6 +44,7 @@ CONSTRUCTORS: dict[Event, Callable[[Operation], Move]] = {
     Event.CONFIRMED: lambda op: lifecycle.confirm(op, result="1", by="ann", why="saw it", now=LATER),
     Event.CLEARED: lambda op: lifecycle.clear(op, by="ann", why="not there", now=LATER),
     Event.ABANDONED: lambda op: lifecycle.abandon(op, by="ann", why="too late", now=LATER),
+    Event.CLEARED_TOO_EARLY: lambda op: lifecycle.doubt_clearance(op, now=LATER),
 }
 
 

@@ -57,8 +57,10 @@ def test_run_it_runs_it_once_more(guard, ledger, clock, engine, charge):
 
 
 # hazards 4, 26
-def test_run_it_waits_until_no_earlier_request_can_still_land(guard, ledger, clock, engine, charge):
-    """A person looks and sees nothing, a moment after the time-out; the request is still under way."""
+def test_run_it_said_while_an_earlier_request_could_still_land_is_asked_again(
+    guard, ledger, clock, engine, charge
+):
+    """A person looks and sees nothing, a moment after the time-out; the request lands a moment after that."""
     asked = left_in_doubt(guard, engine, charge)
     guard.resolve(asked.key, semel.RunIt(), **SAID)
     with pytest.raises(semel.OutcomeUnknown, match="may still land") as unknown:
@@ -69,6 +71,11 @@ def test_run_it_waits_until_no_earlier_request_can_still_land(guard, ledger, clo
         call(guard, engine, "run", charge)
     assert len(ledger.lines()) == 1
     clock.advance(timedelta(microseconds=1))
+    with pytest.raises(semel.PausedForPerson, match="look again"):
+        call(guard, engine, "run", charge)
+    assert [entry.event for entry in guard.history(asked.key)][-2:] == ["cleared", "cleared_too_early"]
+    guard.resolve(asked.key, semel.RunIt(), **SAID)
+    assert len(ledger.lines()) == 1, "it has not run on the strength of a look that came too early"
     assert call(guard, engine, "run", charge) == "charged"
 
 

@@ -325,6 +325,9 @@ def test_two_rows_of_one_key_or_two_live_ones_of_one_business_event_are_refused(
     insert(connection, key="without an event")
 
 
+GIVEN = ("SCAN CONSTANT ROW", "SCAN done")  # the rows that a batch brings along
+
+
 def test_no_query_of_a_call_or_a_sweep_reads_the_whole_table(connection):
     from semel.stores.sqlite import writes
 
@@ -334,7 +337,8 @@ def test_no_query_of_a_call_or_a_sweep_reads_the_whole_table(connection):
                 f"EXPLAIN QUERY PLAN {statement}", [None] * _places(statement)
             ).fetchall()
             steps = [row[3] for row in plan]
-            assert not [step for step in steps if step.startswith("SCAN")], (name, steps)
+            scans = [step for step in steps if step.startswith("SCAN") and step not in GIVEN]
+            assert not scans, (name, steps)
 
 
 def _places(statement: str) -> int:

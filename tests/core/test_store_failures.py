@@ -485,6 +485,29 @@ def test_a_claim_in_doubt_that_cannot_be_read_back_sends_nothing_and_is_taken_ba
 
 
 # hazard 18
+# hazards 18, 19
+def test_a_claim_in_doubt_that_others_have_moved_since_is_not_held(flaky, open_guard, ledger, clock, engine):
+    """The worker is paused between the lost acknowledgement and its look, for longer than its lease."""
+    guard = flaky(in_doubt_once(lambda write: isinstance(write, Insert)))
+    find = semel.Unsafe(lookup=ledger.find, lookup_lag=NO_TIME, request_deadline=NO_TIME)
+    tool = charge_tool(guard, engine, ledger, effect=find)
+    read = guard.store._store.read
+
+    def read_late(key):
+        clock.advance(timedelta(hours=1))
+        others = open_guard()
+        charge_tool(others, engine, ledger, effect=find)
+        others.recover()
+        others.reconcile()
+        del guard.store.read
+        return read(key)
+
+    guard.store.read = read_late
+    assert call(guard, engine, "run", tool) == "charged"
+    assert guard._core.heartbeat._held == set(), "a claim that is not INVOKED has no lease to renew"
+    assert len(ledger.lines()) == 1
+
+
 def test_a_claim_in_doubt_that_was_somebody_elses_is_not_taken_for_ones_own(
     flaky, open_guard, ledger, engine
 ):
@@ -682,6 +705,29 @@ def test_a_worker_that_returns_while_its_successor_is_at_work_overwrites_nothing
         2,
         '"second"',
     )
+
+
+# hazards 7, 19
+def test_a_refusal_that_comes_after_a_person_said_run_it_is_not_told_as_the_last_word(
+    guard, open_guard, ledger, clock, engine
+):
+    """The record is PENDING, and the next call runs it: "will not happen" would be false."""
+
+    def charge(*, call):
+        ledger.enter("charge", call.key)
+        if call.attempt > 1:
+            return "charged"
+        clock.advance(timedelta(hours=2))
+        others = open_guard()
+        others.recover()
+        others.resolve(call.key, semel.RunIt(), by="ann", why="not on the statement")
+        raise semel.Rejected("card declined")
+
+    tool = register(guard, engine, charge, effect=semel.Unsafe(request_deadline=NO_TIME))
+    with pytest.raises(semel.OutcomeUnknown, match="Repeat the same call"):
+        call(guard, engine, "run", tool)
+    assert only(guard).state is semel.State.PENDING
+    assert call(guard, engine, "run", tool) == "charged"
 
 
 # ------------------------------------------------------------------ the file itself

@@ -33,9 +33,13 @@ def begin(address: str, request: pytest.FixtureRequest) -> Callable[[Settings], 
     return begin
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A real headless Chromium: the one on the system, else playwright's own."""
+    """A real headless Chromium: the one on the system, else playwright's own.
+
+    No longer than a module: while it is open, playwright's event loop counts as running in this thread, and no
+    test can call `asyncio.run`.
+    """
     playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync"]

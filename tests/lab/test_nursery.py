@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import semel
 from semel.lab.nursery import NotBorn, Nursery
 
 LAB = """
@@ -70,3 +71,30 @@ def test_no_child_outlives_a_lab_that_is_killed(tmp_path):
         assert fifo.read(5) == b"alive"
         lab.kill()
         assert fifo.read() == b"", "the child outlived the lab"
+
+
+def write_where_semel_is(file: Path) -> None:
+    file.write_text(semel.__file__)
+
+
+def test_with_variables_of_its_own_it_finds_its_modules_there_and_not_where_the_lab_does(tmp_path):
+    lent = tmp_path / "lent"
+    lent.mkdir()
+    (lent / "semel").symlink_to(Path(semel.__file__).parent)
+    (lent / Path(__file__).name).symlink_to(__file__)
+    nursery = Nursery(environment={"PYTHONPATH": str(lent)}, cwd=tmp_path)
+    try:
+        child = nursery.bear(partial(write_where_semel_is, tmp_path / "found"))
+        assert child.exitcode(30) == 0
+    finally:
+        nursery.close()
+    assert (tmp_path / "found").read_text().startswith(str(lent))
+
+
+def test_a_closed_nursery_has_ended():
+    nursery = Nursery()
+    nursery.warm(())
+    process = nursery._process
+    assert process is not None
+    nursery.close()
+    assert process.returncode == 0

@@ -157,7 +157,7 @@ def test_claims_that_share_a_lost_answer_each_run_once(
 
     async def main() -> list[Any]:
         async with guard.run("r") as run:
-            proxy.cut_with_the_answer_to(b"INSERT INTO semel_operations")
+            proxy.cut_with_the_answer_to(b"semel_write")
             return await asyncio.gather(*(run.call(charge, amount=n) for n in range(40)))
 
     assert asyncio.run(main()) == list(range(40))

@@ -175,6 +175,7 @@ def legal_moves(op: Operation, now, text: str, owner: str) -> list[Move]:
         lambda: lifecycle.confirm(op, result=text, now=now, **by),
         lambda: lifecycle.clear(op, now=now, **by),
         lambda: lifecycle.abandon(op, now=now, **by),
+        lambda: lifecycle.doubt_clearance(op, now=now),
         lambda: lifecycle.reap(op, now=now),
     )
     moves = []

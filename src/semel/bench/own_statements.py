@@ -1,6 +1,6 @@
 """Between the floor and a guarded call: the raw driver with Semel's own two statements on Semel's own table.
 
-What it costs above the floor is the price of the record (22 columns, four indexes, constraints); what a guarded
+What it costs above the floor is the price of the record (its columns, indexes and constraints); what a guarded
 call costs above it is the price of the guard.
 """
 
@@ -88,13 +88,13 @@ def on_postgres(url: str) -> Iterator[OneByOne]:
     open_store(url).close()
     texts = load_statements(STORES / "postgres" / "queries.sql")
     rows = Rows(keep=_as_it_is, revive=_as_it_is)
-    insert = texts["insert"].replace("{how}", "flushed").encode()
+    insert = texts["claim"].replace("{how}", "flushed").encode()
     commit = texts["commit"].replace("{how}", "unflushed").encode()
     with psycopg.connect(url, autocommit=True, prepare_threshold=None) as connection:
         execute = connection.execute
 
         def one_by_one(calls: int) -> float:
-            work = [(rows.operation_row(move.before), rows.commit_row(move)) for move in _completions(calls)]
+            work = [(rows.claim_row(move.before), rows.commit_row(move)) for move in _completions(calls)]
 
             def write() -> None:
                 for claim, completion in work:

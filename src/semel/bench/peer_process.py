@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,47 +15,23 @@ from typing import Any, Final, Self
 
 from semel.bench.peer_kinds import PeerKind
 from semel.bench.places import Unavailable
+from semel.testing.environments import NotInstalled, cache_folder, python_with
 
 SCRIPTS: Final = Path(__file__).parent / "peers"
-INSTALL_SECONDS_MAX: Final = 600.0  # a minute or two on a slow line
 ANSWER_SECONDS_MAX: Final = 120.0  # far above anything seen; a peer that passes it hangs
 
 
 def default_folder() -> Path:
     """Kept between runs, as an install takes minutes."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "semel" / "bench-peers"
+    return cache_folder("bench-peers")
 
 
 def interpreter_of(kind: PeerKind, folder: Path) -> Path:
     """Its environment's Python, made if it is not there. Raises `Unavailable`."""
-    home = folder / kind.environment
-    ready, wanted = home / "installed.txt", "\n".join(kind.packages)
-    if not ready.is_file() or ready.read_text(encoding="utf-8") != wanted:
-        _install(kind, home)
-        ready.write_text(wanted, encoding="utf-8")
-    return home / "bin" / "python"
-
-
-def _install(kind: PeerKind, home: Path) -> None:
-    home.parent.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(home, ignore_errors=True)
-    pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    for command in ([sys.executable, "-m", "venv", str(home)], [*pip, *kind.packages]):
-        try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=INSTALL_SECONDS_MAX,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as problem:
-            raise Unavailable(f"could not be installed: {problem}") from None
-        if done.returncode != 0:
-            said = (done.stderr or done.stdout).strip().splitlines() or ["pip said nothing"]
-            raise Unavailable(f"could not be installed: {said[-1][:300]}")
+    try:
+        return python_with(kind.packages, folder / kind.environment)
+    except NotInstalled as problem:
+        raise Unavailable(str(problem)) from None
 
 
 class PeerProcess:

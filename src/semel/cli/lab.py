@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
-from semel.cli import amplification, crash
+from semel.cli import amplification, bakeoff, crash, explore, incident, simulate
 from semel.lab.model import LEVELS, STEPS, Matrix, ModelKind, ProviderKind, Selection, StoreKind, Window
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -35,8 +35,12 @@ def add_to(commands: Commands) -> None:
     lab = commands.add_parser("lab", help="the crash lab", description="The crash lab.")
     experiments = lab.add_subparsers(title="experiments", metavar="EXPERIMENT", required=True)
     _add_matrix_to(experiments)
-    crash.add_to(experiments)
+    explore.add_to(experiments, _folder_to_write)
+    simulate.add_to(experiments, _folder_to_write)
+    bakeoff.add_to(experiments, _folder_to_write)
+    incident.add_to(experiments, _folder_to_write)
     amplification.add_to(experiments)
+    crash.add_to(experiments)
 
 
 def _add_matrix_to(experiments: Commands) -> None:

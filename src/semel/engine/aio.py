@@ -9,7 +9,7 @@ A plain function is run by the sync engine, whole, in a thread: what ran the eff
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from semel.engine import sync
@@ -22,11 +22,11 @@ from semel.model import Evidence, Idempotent, Operation, Unsafe, Write
 from semel.ports import Outcome
 
 
-async def drive(course: Course) -> Any:
-    """The call's result, or what it raises."""
+def drive(course: Course) -> Coroutine[Any, Any, Any]:
+    """To be awaited: the call's result, or what it raises."""
     if not course.tool.is_async:
-        return await asyncio.to_thread(sync.drive, course)
-    return await _Driver(course).drive()
+        return asyncio.to_thread(sync.drive, course)
+    return _Driver(course).drive()
 
 
 class _Answer(asyncio.Future[Outcome]):
@@ -53,9 +53,12 @@ class _Driver:
                 step = resume(answer)
                 try:
                     if isinstance(step, Apply):
-                        answer, resume = await self._apply(step.write), turns.send
+                        answer = await self._apply(step.write)
+                    elif isinstance(step, Perform):
+                        answer = await self._perform(step)
                     else:
-                        answer, resume = await self._carry_out(step), turns.send
+                        answer = await self._carry_out(step)
+                    resume = turns.send
                 except StoreError as problem:
                     answer, resume = problem, turns.throw
         except StopIteration as end:
@@ -69,10 +72,8 @@ class _Driver:
         finally:
             turns.close()
 
-    async def _carry_out(self, step: Perform | Read | Look | Pause) -> Any:
+    async def _carry_out(self, step: Read | Look | Pause) -> Any:
         match step:
-            case Perform():
-                return await self._perform(step)
             case Pause(seconds) if self._has_performed:
                 return await self._sleep_on(seconds)
             case _ if self._cancelled is not None:
@@ -85,7 +86,11 @@ class _Driver:
                 return await asyncio.sleep(seconds)
 
     async def _apply(self, write: Write) -> Any:
-        future = self._course.core.committer.enqueue(write, self._loop, _Answer(loop=self._loop))
+        committer, answer = self._course.core.committer, _Answer(loop=self._loop)
+        future = committer.enqueue(write, self._loop, answer)
+        if future is None:
+            await committer.wait_for_room()  # nothing is queued yet: a cancellation is taken at once
+            future = committer.enqueue_in_room(write, answer)
         try:
             return await future
         except asyncio.CancelledError as cancelled:

@@ -55,30 +55,40 @@ class Heartbeat:
         self.reset_after_fork()
 
     def reset_after_fork(self) -> None:
-        self._held: set[HeldClaim] = set()
+        self._held: set[HeldClaim] = (
+            set()
+        )  # one step of the interpreter adds, discards, copies: it needs no lock
         self._lock = threading.Lock()
         self._released = threading.Condition(self._lock)
+        self._is_awaited = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def hold(self, operation: Operation, effect: Effect) -> HeldClaim:
         claim = HeldClaim(operation, effect, self._now)
-        with self._lock:
-            self._held.add(claim)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._beat, name="semel-heartbeat", daemon=True)
-                self._thread.start()
+        self._held.add(claim)
+        if self._thread is None:
+            self._start()
         return claim
 
     def release(self, claim: HeldClaim) -> None:
-        with self._released:
-            self._held.discard(claim)
-            self._released.notify_all()
+        self._held.discard(claim)
+        if self._is_awaited:
+            with self._released:
+                self._released.notify_all()
 
     def wait_until_idle(self, timeout: timedelta) -> None:
         """Let calls in flight record how they ended; give up after `timeout`."""
         with self._released:
+            self._is_awaited = True  # before looking: whoever releases later sees it
             self._released.wait_for(lambda: not self._held, timeout.total_seconds())
+            self._is_awaited = False
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._beat, name="semel-heartbeat", daemon=True)
+                self._thread.start()
 
     def close(self) -> None:
         with self._lock:
@@ -96,8 +106,7 @@ class Heartbeat:
 
     def _due(self) -> list[HeldClaim]:
         soon = self._now() + self._lease * 2 / 3
-        with self._lock:
-            return [claim for claim in self._held if not claim.is_lost and claim.ends_at <= soon]
+        return [claim for claim in self._held.copy() if not claim.is_lost and claim.ends_at <= soon]
 
     def _renew(self, claim: HeldClaim) -> None:
         try:

@@ -31,6 +31,7 @@ from semel.engine.verdicts import describe, event_of
 from semel.errors import (
     CommitInDoubt,
     NotExecuted,
+    Rejected,
     StoreError,
     StoreVanished,
     WriteRefused,
@@ -225,7 +226,9 @@ class Course:
                 raise refusals.claim_in_doubt(wanted) from problem
             if current is None:
                 raise refusals.claim_in_doubt(wanted) from problem
-            is_ours = current.owner == wanted.owner
+            is_ours = (
+                current.owner == wanted.owner and current.state is State.INVOKED
+            )  # others may have moved it
             if is_ours:
                 self.core.never_sent.discard(wanted.owner or "")
             return Outcome(is_ours, current)
@@ -312,6 +315,7 @@ class Course:
                 raise refusals.record_vanished(self._intent)
             action = decide_late_result(current, self.tool.effect, fence=mine.fence)
             if isinstance(action, actions.Accept):
+                yield from self._note_other_result(mine, current, result, value)
                 return
             if isinstance(action, actions.Diverge):
                 break
@@ -325,6 +329,22 @@ class Course:
         entry = lifecycle.note_divergence(current, fence=mine.fence, why=why, now=self.core.store.now())
         yield from self._tell(Apply(Note(entry)), mine, value)
         raise refusals.diverged(current, why, value)
+
+    def _note_other_result(
+        self, mine: Operation, current: Operation, result: str, value: Any
+    ) -> Generator[Step, Any, None]:
+        """Two attempts under one key are one effect if the provider kept its word, and then one result.
+
+        Noted and not raised: a provider may also answer a repeated key in other words.
+        """
+        if current.state is not State.COMMITTED or current.fence == mine.fence or current.result == result:
+            return
+        why = (
+            f"attempt {mine.fence} returned another result than the recorded one of attempt {current.fence}: "
+            "perhaps the provider did not honour the key"
+        )
+        entry = lifecycle.note_divergence(current, fence=mine.fence, why=why, now=self.core.store.now())
+        yield from self._tell(Apply(Note(entry)), mine, value)
 
     def _tell(self, step: Apply, mine: Operation, value: Any) -> Generator[Step, Any, Outcome]:
         """The result is in hand: a store that does not take it must not make the caller lose it."""
@@ -370,7 +390,7 @@ class Course:
         self.core.never_sent.discard(operation.owner or "")
 
     def _leave_in_doubt(self, event: Event) -> Generator[Step, Any, None]:
-        leave = lifecycle.declare_owner_dead if event is Event.OWNER_DIED else lifecycle.expire
+        leave = lifecycle.IN_DOUBT[event]
         self._see((yield Apply(leave(self._known(), now=self.core.store.now()))).operation)
 
     def _look_up(self) -> Generator[Step, Any, None]:
@@ -393,9 +413,13 @@ class Course:
         return self._operation
 
     def _give_up(self) -> BaseException:
-        """Our own attempts are used up: the last failure, in the words of what it means."""
+        """Our own attempts are used up: the last failure, in the words of what it means.
+
+        What is PENDING may still be run by the next call, so that `Rejected` would promise too much of it.
+        """
         assert self._failure is not None
-        if isinstance(self._failure, NotExecuted) and self._known().state is State.PENDING:
+        is_final = isinstance(self._failure, Rejected)
+        if isinstance(self._failure, NotExecuted) and not is_final and self._known().state is State.PENDING:
             return refusals.told(self._failure, self._known().key)
         error = refusals.in_doubt(self._known(), self._failure)
         error.__cause__ = self._failure

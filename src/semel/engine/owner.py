@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import itertools
 import os
+from typing import Final
+
+BOOT_LENGTH: Final = 16  # 64 random bits: the token is written with every claim, and no two boots are alike
 
 
 class ProcessOwners:
@@ -32,7 +35,7 @@ class ProcessOwners:
 def _describe_process(pid: int) -> str | None:
     """`boot/pid-namespace/pid/start-time`, or None where the platform does not tell."""
     try:
-        boot = _text("/proc/sys/kernel/random/boot_id").strip()
+        boot = _text("/proc/sys/kernel/random/boot_id").strip().replace("-", "")[:BOOT_LENGTH]
         namespace = os.readlink("/proc/self/ns/pid").partition("[")[2].rstrip("]")
         _, start_time = _state_and_start(pid)
     except OSError:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import select
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import urlencode
 
 from semel.lab.model import ProviderKind
@@ -21,14 +22,25 @@ from semel.lab.wire import JSON, Arguments, Counters, Effect, Settings, Turn
 
 TIMEOUT_SECONDS: Final = 10.0
 
+OnWire: TypeAlias = Callable[[str, str], None]  # "sending" | "sent" | "received"; "POST /model"
+
+
+def unobserved(place: str, path: str) -> None:
+    """Nobody is told."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class World:
-    """One cell of the world: its model, its provider, its person, and (for the oracle) its ledger."""
+    """One cell of the world: its model, its provider, its person, and (for the oracle) its ledger.
+
+    `on_wire` is told of each request before it is sent, before its answer is awaited, and when that is read.
+    """
 
     address: str  # host:port
     cell_id: str
     postgres_url: str | None = None  # where the levels keep what must survive; None: in files
+    timeout_seconds: float = TIMEOUT_SECONDS
+    on_wire: OnWire = unobserved
 
     @property
     def model(self) -> Model:
@@ -71,12 +83,15 @@ class World:
     def request(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, **headers: str
     ) -> dict[str, Any]:
-        connection = _connection(self.address)
+        connection = _connection(self.address, self.timeout_seconds)
         payload = None if body is None else json.dumps(body).encode()
         try:
+            self.on_wire("sending", f"{method} {path}")
             connection.request(method, f"/cells/{self.cell_id}{path}", payload, headers)
+            self.on_wire("sent", f"{method} {path}")
             response = connection.getresponse()
             text = response.read()
+            self.on_wire("received", f"{method} {path}")
         except BaseException:
             connection.close()  # the next request starts on a clean connection
             raise
@@ -100,20 +115,39 @@ class Provider:
     world: World
 
     def perform(
-        self, tool: str, arguments: Arguments, *, key: str | None = None, reference: str | None = None
+        self,
+        tool: str,
+        arguments: Arguments,
+        *,
+        key: str | None = None,
+        reference: str | None = None,
+        lands_by: float | None = None,
     ) -> dict[str, JSON]:
-        """Cause the effect; the answer names it. `reference` is stored with it, for `find`."""
+        """Cause the effect; the answer names it. `reference` is stored with it, for `find`.
+
+        `lands_by`: on the host's monotonic clock; a provider that keeps to it drops the request after that.
+        """
         headers = {} if key is None else {"Idempotency-Key": key}
+        if lands_by is not None:
+            headers["Lands-By"] = repr(lands_by)
         body = {"arguments": arguments, "reference": reference}
         return self.world.request("POST", f"/provider/{tool}", body, **headers)
 
     def find(self, tool: str, reference: str) -> Effect | None:
         """What the provider says it did under this reference; None: nothing visible (yet).
 
-        Raises `UnexpectedStatus` (405) from a provider that cannot be asked.
+        Raises `UnexpectedStatus` (405) from a provider that cannot be asked, `StillProcessing` from one that
+        does not know yet.
         """
         query = urlencode({"reference": reference})
-        return _effect_in(self.world.request("GET", f"/provider/{tool}?{query}"))
+        answer = self.world.request("GET", f"/provider/{tool}?{query}")
+        if answer.get("status") == "processing":
+            raise StillProcessing(f"the provider still processes {tool} {reference}")
+        return _effect_in(answer)
+
+
+class StillProcessing(Exception):
+    """The provider was asked too early: neither yes nor no."""
 
 
 class UnexpectedStatus(Exception):
@@ -135,14 +169,23 @@ class _Connection(http.client.HTTPConnection):
     def __del__(self) -> None:
         self.close()
 
+    def has_unread(self) -> bool:
+        if self.sock is None:
+            return False
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        return bool(poll.poll(0))
+
 
 _local = threading.local()
 
 
-def _connection(address: str) -> _Connection:
-    owner = (os.getpid(), address)  # a forked child must not speak on its parent's socket
+def _connection(address: str, timeout_seconds: float) -> _Connection:
+    owner = (os.getpid(), address, timeout_seconds)  # a forked child must not speak on its parent's socket
     if getattr(_local, "owner", None) != owner:
         _local.owner = owner
-        _local.connection = _Connection(address, timeout=TIMEOUT_SECONDS)
+        _local.connection = _Connection(address, timeout=timeout_seconds)
     connection: _Connection = _local.connection
+    if connection.has_unread():
+        connection.close()  # the end, or an answer to nothing we asked: the next one would be taken for ours
     return connection

@@ -23,7 +23,7 @@ from typing import Final, TypeAlias
 
 from semel.lab.client import World
 from semel.lab.model import Window
-from semel.lab.nursery import Child, Nursery
+from semel.lab.nursery import Child, Life, Nursery
 
 RESUMES_MAX: Final = 3  # an operator who restarts a crashing process thrice has a stuck one
 FAILED: Final = 1  # exit status of a child whose traceback is in its file
@@ -101,6 +101,24 @@ def resume(run: Run, world: World, folder: Path, *, seconds_max: float = SECONDS
     return outcome
 
 
+def begin(life: Life) -> Child:
+    """Start a child that is none of a level's lives; it ends with the lab, like all others."""
+    child = _nursery.bear(life)
+    with _lock:
+        _alive.add(child)
+    return child
+
+
+def ended(child: Child, *, seconds_max: float = SECONDS_MAX) -> int | None:
+    """Wait for its end, or bring it about; its exit status. None: it took too long."""
+    exitcode = child.exitcode(seconds_max)
+    with _lock:
+        if child not in _alive:
+            raise GivenUp
+        _alive.remove(child)
+    return exitcode
+
+
 def end_all() -> None:
     """Kill every child that lives now; whoever waits for one gets `GivenUp`."""
     with _lock:
@@ -121,16 +139,7 @@ _lock = threading.Lock()
 
 
 def _live(run: Run, world: World, folder: Path, checkpoint: Checkpoint, seconds_max: float) -> int | None:
-    """Start a child, wait for its end (or bring it about), return its exit status; None: it took too long."""
-    child = _nursery.bear(partial(_life, run, world, folder, checkpoint))
-    with _lock:
-        _alive.add(child)
-    exitcode = child.exitcode(seconds_max)
-    with _lock:
-        if child not in _alive:
-            raise GivenUp
-        _alive.remove(child)
-    return exitcode
+    return ended(begin(partial(_life, run, world, folder, checkpoint)), seconds_max=seconds_max)
 
 
 def _life(run: Run, world: World, folder: Path, checkpoint: Checkpoint) -> None:

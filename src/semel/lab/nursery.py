@@ -24,10 +24,11 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from multiprocessing.connection import Connection, Pipe, wait
+from pathlib import Path
 from typing import Final, TypeAlias
 
 ENOUGH: Final = b"enough"
@@ -64,16 +65,32 @@ class Child:
 
 
 class Nursery:
-    """The warmed process, seen from the lab. It starts with its first use and ends with the lab."""
+    """The warmed process, seen from the lab. It starts with its first use and ends with `close`, or with the lab.
 
-    def __init__(self) -> None:
+    `python`  another environment's interpreter, of the same version. It finds its modules as `environment`, its
+              variables, say, and not where the lab does.
+    `cwd`     the folder it works in.
+    """
+
+    def __init__(
+        self,
+        *,
+        python: str | Path = sys.executable,
+        environment: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        self._python = python
+        self._environment = environment
+        self._cwd = cwd
         self._lock = threading.Lock()
         self._control: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     def warm(self, modules: Iterable[str]) -> None:
         """Start now, with these imported. If it runs already, they are imported at their first use."""
         with self._lock:
-            self._control = self._control or _start(modules)
+            if self._control is None:
+                self._control, self._process = self._start(modules)
 
     def bear(self, life: Life) -> Child:
         """Start a child that runs `life` and ends: with 0, or with 1 if it raises."""
@@ -82,25 +99,31 @@ class Nursery:
         ours, theirs = Pipe()
         with theirs:
             socket.send_fds(self._control, [b"."], [theirs.fileno()])
-        ours.send(sys.path)
+        ours.send(sys.path if self._environment is None else None)
         ours.send_bytes(pickle.dumps(life))
         return Child(ours)
 
+    def close(self) -> None:
+        """Children that live go on."""
+        with self._lock:
+            if self._control is not None and self._process is not None:
+                self._control.close()
+                self._process.wait()
+        atexit.unregister(self.close)
 
-def _start(modules: Iterable[str]) -> socket.socket:
-    control, theirs = socket.socketpair()
-    with theirs:
-        command = [sys.executable, "-m", "semel.lab.nursery", str(theirs.fileno()), *modules]
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=STDERR, pass_fds=[theirs.fileno()]
-        )
-    atexit.register(_stop, control, process)
-    return control
-
-
-def _stop(control: socket.socket, process: subprocess.Popen[bytes]) -> None:
-    control.close()
-    process.wait()
+    def _start(self, modules: Iterable[str]) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+        control, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(
+                [self._python, "-m", "semel.lab.nursery", str(theirs.fileno()), *modules],
+                stdin=subprocess.DEVNULL,
+                stdout=STDERR,
+                pass_fds=[theirs.fileno()],
+                env=self._environment,
+                cwd=self._cwd,
+            )
+        atexit.register(self.close)
+        return control, process
 
 
 # ---- in the nursery's own process
@@ -126,7 +149,8 @@ def _next(control: socket.socket) -> Connection | None:
 
 def _receive(connection: Connection, control: socket.socket) -> None:
     try:
-        sys.path[:] = connection.recv()
+        if (path := connection.recv()) is not None:
+            sys.path[:] = path
         life = pickle.loads(connection.recv_bytes())
     except Exception:
         connection.send(traceback.format_exc())

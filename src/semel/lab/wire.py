@@ -104,31 +104,50 @@ class Counters:
         return sum(self.model_calls.values())
 
 
+class Part(StrEnum):
+    """Whose request a fault strikes."""
+
+    EFFECT = "effect"
+    LOOKUP = "lookup"
+    MODEL = "model"
+
+
 class Strike(StrEnum):
-    """What a fault does to a request that asks for an effect."""
+    """What a fault does to a request. A lookup and a model's turn are only answered, so only that can go wrong."""
 
     DROP_ANSWER = "drop-answer"  # committed; the connection closes without an answer
     ERROR_ANSWER = "error-answer"  # committed; answered 503
+    DELAY_ANSWER = "delay-answer"  # committed; answered `delay_ms` later
+    REPEAT_ANSWER = "repeat-answer"  # committed; the answer arrives twice
+    REPEAT_REQUEST = "repeat-request"  # the request arrives twice
+    TOO_MANY = "too-many"  # answered 429 with Retry-After; not applied
+    IN_PROGRESS = "in-progress"  # answered 409; applied later, and until then a resend is answered 409, too
     HOLD = "hold"  # the connection closes; the request is applied later
+    HOLD_OPEN = "hold-open"  # the same, but the connection stays open and is answered then
+    PROCESSING = "processing"  # a lookup: "still processing", which is neither yes nor no
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
     """Strikes the first `times` requests (of one `tool`, or of any), then is spent.
 
+    `tool` of a model's turn is `turn 1`, `turn 2`, …
     A held request is applied after `held_lookups` further lookups were answered, or `held_ms` later,
     or when the cell is told to release what it holds, whichever comes first.
     """
 
     strike: Strike
+    part: Part = Part.EFFECT
     tool: str | None = None
     times: int = 1
     held_lookups: int | None = None
     held_ms: int | None = None
+    delay_ms: int = 0
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Fault:
-        return cls(**{**raw, "strike": Strike(raw["strike"])})
+        known = {"strike": Strike(raw["strike"]), "part": Part(raw.get("part", Part.EFFECT))}
+        return cls(**{**raw, **known})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,6 +155,8 @@ class Settings:
     """How the world behaves in one cell.
 
     A lookup finds an effect only after `lag_lookups` lookups have missed it and `lag_ms` have passed.
+    `drops_late`: a request that says until when it may land has no effect after that.
+    `forgets_keys_after_ms`: counted from the effect; None: it never forgets one.
     """
 
     provider: ProviderKind
@@ -144,6 +165,8 @@ class Settings:
     plan: str = "renewal"
     lag_lookups: int = 0
     lag_ms: int = 0
+    drops_late: bool = False
+    forgets_keys_after_ms: int | None = None
     faults: tuple[Fault, ...] = field(default=())
 
     @classmethod

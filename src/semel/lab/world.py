@@ -4,7 +4,7 @@ A process of its own, so that what it knows survives the agent's death and an ef
 saw. Every cell has its own namespace, begun by `PUT /cells/<id>` with its `Settings`:
 
     POST /cells/<id>/model             {messages}               the next turn
-    POST /cells/<id>/provider/<tool>   {arguments, reference}   the effect; header Idempotency-Key
+    POST /cells/<id>/provider/<tool>   {arguments, reference}   the effect; headers Idempotency-Key, Lands-By
     GET  /cells/<id>/provider/<tool>?reference=…                the lookup, where the provider has one
     POST /cells/<id>/person            {tool, reference, arguments}   looks into the books; recorded
     GET  /cells/<id>/ledger            the real effects         for the oracle
@@ -22,6 +22,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -31,10 +32,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
-from semel.lab.provider import NoReply, Provider, Reply, Request
-from semel.lab.scenario import PLANS, BadArguments
+from semel.lab.provider import NoReply, Provider, Reply, Request, struck
+from semel.lab.scenario import PLANS, BadArguments, turn_asked_for
 from semel.lab.scripted_model import ScriptedModel
-from semel.lab.wire import Ask, Counters, Effect, Settings
+from semel.lab.wire import Ask, Counters, Effect, Part, Settings
 
 STOP_SECONDS_MAX: Final = 5.0
 
@@ -92,14 +93,17 @@ class Incoming:
     tool: str
     query: Mapping[str, list[str]]
     key: str | None
+    lands_by: float | None
     body: Mapping[str, Any]
 
 
 Route: TypeAlias = Callable[[Scene, Incoming], Reply | NoReply]
 
 
-def _model(scene: Scene, incoming: Incoming) -> Reply:
-    return _ok(scene.model.next_turn(incoming.body["messages"]).to_json())
+def _model(scene: Scene, incoming: Incoming) -> Reply | NoReply:
+    messages = incoming.body["messages"]
+    fault = scene.provider.next_strike(Part.MODEL, f"turn {turn_asked_for(messages)}")
+    return struck(_ok(scene.model.next_turn(messages).to_json()), fault)
 
 
 def _effect(scene: Scene, incoming: Incoming) -> Reply | NoReply:
@@ -108,14 +112,16 @@ def _effect(scene: Scene, incoming: Incoming) -> Reply | NoReply:
         arguments=incoming.body["arguments"],
         key=incoming.key,
         reference=incoming.body.get("reference"),
+        lands_by=incoming.lands_by,
     )
     return scene.provider.receive(request)
 
 
-def _lookup(scene: Scene, incoming: Incoming) -> Reply:
+def _lookup(scene: Scene, incoming: Incoming) -> Reply | NoReply:
     if not scene.provider.can_be_asked:
         return _error(HTTPStatus.METHOD_NOT_ALLOWED, "no such thing: this provider has no lookup")
-    return _ok(_found(scene.provider.find(incoming.tool, incoming.query["reference"][0])))
+    found = _found(scene.provider.find(incoming.tool, incoming.query["reference"][0]))
+    return struck(_ok(found), scene.provider.next_strike(Part.LOOKUP, incoming.tool))
 
 
 def _person(scene: Scene, incoming: Incoming) -> Reply:
@@ -220,8 +226,8 @@ class _Connection(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         match self.server.answer(self._incoming()):
-            case Reply(status=status, body=body):
-                self._send(status, json.dumps(body).encode())
+            case Reply() as reply:
+                self._send(reply)
             case NoReply():
                 self.close_connection = True
 
@@ -237,18 +243,29 @@ class _Connection(BaseHTTPRequestHandler):
             tool=tool,
             query=parse_qs(url.query),
             key=self.headers.get("Idempotency-Key"),
+            lands_by=_seconds(self.headers.get("Lands-By")),
             body=json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}"),
         )
 
-    def _send(self, status: HTTPStatus, payload: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(payload)))
-        self.end_headers()
-        self.wfile.write(payload)
+    def _send(self, reply: Reply) -> None:
+        if reply.delay_ms:
+            time.sleep(reply.delay_ms / 1000)
+        payload = json.dumps(reply.body).encode()
+        for _ in range(reply.copies):
+            self.send_response(reply.status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(payload)))
+            for name, value in reply.headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(payload)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  named so by http.server
         """Silent: the ledger and the counters say it better."""
+
+
+def _seconds(text: str | None) -> float | None:
+    return None if text is None else float(text)
 
 
 if __name__ == "__main__":

@@ -44,10 +44,10 @@ class BootClock:
     """
 
     def __init__(self, anchor_us: int) -> None:
-        self._anchor_us = anchor_us
+        self._booted_at = EPOCH + timedelta(microseconds=anchor_us)
 
     def now(self) -> datetime:
-        return EPOCH + timedelta(microseconds=self._anchor_us + microseconds_since_boot())
+        return self._booted_at + timedelta(0, 0, time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000)
 
 
 class WallClock:

@@ -26,7 +26,6 @@ from semel.model import (
     Absent,
     Answer,
     Effect,
-    Event,
     Evidence,
     Found,
     Idempotent,
@@ -251,7 +250,7 @@ def _act(setting: Setting, world: World, number: int, action: actions.Action) ->
         case actions.Wait():
             yield "looks again", _see(world, number, world.record)
         case actions.LeaveInDoubt(event):
-            leave = lifecycle.declare_owner_dead if event is Event.OWNER_DIED else lifecycle.expire
+            leave = lifecycle.IN_DOUBT[event]
             yield f"finds that {event}", _apply(world, number, leave(_known(worker), now=now))
         case actions.Lookup():
             for evidence in _answers(setting, world):
@@ -371,6 +370,8 @@ _KINDS: Final[dict[tuple[Any, ...], _OneOfAKind]] = {}
 def _plain(operation: Operation) -> Operation:
     """Without what no decision reads, so that equal futures are equal worlds."""
     changing = {name: getattr(operation, name) for name in _CHANGING}
+    is_cleared = operation.state is State.PENDING and operation.send_deadline_at is not None
+    changing["updated_at"] = operation.updated_at if is_cleared else START  # when a person looked
     value = tuple(changing.values())
     if value not in _KINDS:
         _KINDS[value] = _OneOfAKind(**(_FIXED | changing))
@@ -388,7 +389,9 @@ _CHANGING: Final = (
     "result",
 )
 _FIXED: Final = {
-    name: getattr(_FIRST, name) for name in Operation.__dataclass_fields__ if name not in _CHANGING
+    name: getattr(_FIRST, name)
+    for name in Operation.__dataclass_fields__
+    if name not in (*_CHANGING, "updated_at")
 }
 
 

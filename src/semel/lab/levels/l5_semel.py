@@ -10,6 +10,7 @@ answer, and no software can spare them that.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -99,7 +100,12 @@ def answer_of(effect: Effect) -> dict[str, Any]:
 
 
 def ask_person(guard: semel.Guard, world: World, pause: semel.PausedForPerson) -> None:
-    """The lab plays the person, who looks into the provider's own books and answers truly."""
+    """The lab plays the person, who looks into the provider's own books and answers truly.
+
+    No sooner than the last request can have landed: what is on its way is in no books, and an answer given
+    earlier would have to be asked for again.
+    """
+    threading.Event().wait(REQUEST_DEADLINE.total_seconds())
     operation = guard.read(pause.key)
     assert operation is not None, "a pause names a recorded operation"
     effect = world.ask_person(operation.tool, reference=pause.key)

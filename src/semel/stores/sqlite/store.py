@@ -25,6 +25,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from semel import keys
 from semel.errors import (
     StoreUnavailable,
     StoreVanished,
@@ -40,13 +41,14 @@ from semel.model import (
 from semel.ports import Clock, Outcome
 from semel.stores.callers import driver_connection
 from semel.stores.clock import microseconds
-from semel.stores.records import Durability, is_durable
+from semel.stores.records import PAST_HEX, Durability, is_durable
 from semel.stores.sqlite.connections import Connections
 from semel.stores.sqlite.outbox import SqliteOutbox
 from semel.stores.sqlite.place import check_place, memory_folder
+from semel.stores.sqlite.plain_writes import apply_alone, apply_together
 from semel.stores.sqlite.schema import Existing, prepare_schema, shared_clock
 from semel.stores.sqlite.transaction import SqliteTransaction, joined, left_open
-from semel.stores.sqlite.writes import ROWS, SQL, apply_alone, apply_one, apply_together, written
+from semel.stores.sqlite.writes import ROWS, SQL, apply_one, written
 
 T = TypeVar("T")
 
@@ -114,6 +116,8 @@ class SqliteStore:
         flush = self._flush_for(writes)
         with self._connections.turn():
             connection = self._connections.writer()
+            if flush == "FULL":
+                connection.count_flush(self._path)
             if len(writes) == 1:
                 alone = apply_alone(connection, writes[0], flush)
                 if alone is not None:
@@ -173,10 +177,13 @@ class SqliteStore:
         return _first(self._read("read", (key,), ROWS.operation))
 
     def read_run(self, namespace: str, run_id: str) -> list[Operation]:
-        return self._read("read_run", (namespace, run_id), ROWS.operation)
+        run = keys.run_name(namespace, run_id)
+        return self._read("read_run", (namespace, run_id, run, run + PAST_HEX), ROWS.operation)
 
     def read_open(self, namespace: str, state: State, *, limit: int, after_key: str = "") -> list[Operation]:
-        return self._read("read_open", (namespace, state.value, after_key, limit), ROWS.operation)
+        if state is State.INVOKED:
+            return self._read("read_invoked", (namespace, after_key, limit), ROWS.operation)
+        return self._read("read_at_rest", (namespace, state.value, after_key, limit), ROWS.operation)
 
     def read_ended_before(
         self, namespace: str, when: datetime, *, limit: int, after_key: str = ""

@@ -1,18 +1,15 @@
 """The writes: what becomes of a claim, a move, a note, a log entry; and one transaction around them.
 
-"Busy" at COMMIT means nothing was written; any other failure there means that we do not know. The happy path (a
-claim, a completion) is kept short: alone it is one statement without BEGIN and COMMIT, in a batch one sweep a kind.
+"Busy" at COMMIT means nothing was written; any other failure there means that we do not know.
 """
 
 from __future__ import annotations
 
-import itertools
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from semel.errors import (
     CommitInDoubt,
@@ -39,74 +36,6 @@ from semel.stores.sqlite.connections import WritingConnection
 
 SQL: Final = load_statements(Path(__file__).parent / "queries.sql")
 ROWS: Final = Rows(keep=microseconds, revive=instant)
-
-
-# ------------------------------------------------------------------ the happy path, kept short
-
-# What may have reached the log although the statement failed; every other error comes before that.
-_MAY_BE_WRITTEN: Final = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_INTERNAL})
-
-
-class _Short(NamedTuple):
-    """A claim or a completion: one statement, its parameters, and the record that it leaves."""
-
-    statement: str
-    parameters: tuple[Any, ...]
-    left: Operation
-
-
-def _short(write: Write) -> _Short | None:
-    if isinstance(write, Insert):
-        return _Short(SQL["insert"], ROWS.operation_row(write.operation), write.operation)
-    if isinstance(write, Move) and write.event is Event.COMMITTED:
-        return _Short(SQL["commit"], ROWS.commit_row(write), write.after)
-    return None
-
-
-def apply_alone(connection: WritingConnection, write: Write, flush: str) -> Outcome | None:
-    """A statement that is a transaction of its own: no BEGIN, no COMMIT.
-
-    None if it changed nothing, or is another kind of write: a transaction then does it, and says why.
-    """
-    short = _short(write)
-    if short is None:
-        return None
-    try:
-        connection.flush_at(flush)
-        if connection.execute(short.statement, short.parameters).rowcount != 1:
-            return None
-    except (sqlite3.DataError, OverflowError) as problem:
-        raise WriteRefused(f"The store cannot hold this: {problem}. Nothing was recorded.") from problem
-    except sqlite3.Error as problem:
-        if getattr(problem, "sqlite_errorcode", 0) & 0xFF in _MAY_BE_WRITTEN:
-            raise CommitInDoubt(f"A write failed: {problem}. It may or may not be recorded.") from problem
-        raise StoreUnavailable(f"The store takes no writes: {problem}. Nothing was recorded.") from problem
-    return Outcome(True, short.left)
-
-
-def apply_together(
-    connection: WritingConnection, writes: Sequence[Write], flush: str
-) -> list[Outcome] | None:
-    """In one transaction, each run of a kind in one sweep of its statement.
-
-    None, and nothing is written, if one of them would change nothing, or is another kind of write.
-    """
-    shorts = [short for write in writes if (short := _short(write)) is not None]
-    if len(shorts) < len(writes):
-        return None
-    try:
-        with written(connection, flush=flush), explained():
-            for statement, run in itertools.groupby(shorts, key=itemgetter(0)):
-                rows = [short.parameters for short in run]
-                if connection.executemany(statement, rows).rowcount != len(rows):
-                    raise _ChangedNothingError
-    except _ChangedNothingError:
-        return None
-    return [Outcome(True, short.left) for short in shorts]
-
-
-class _ChangedNothingError(Exception):
-    """Something stood in the way of one of them; the transaction is rolled back."""
 
 
 # ------------------------------------------------------------------ one write

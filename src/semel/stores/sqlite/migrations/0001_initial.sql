@@ -24,6 +24,7 @@ CREATE TABLE semel_operations (
     created_at       INTEGER NOT NULL,
     updated_at       INTEGER NOT NULL,
     reaped_at        INTEGER,
+    apart            INTEGER NOT NULL DEFAULT 0,  -- 1: its key does not begin with the name of its run
     CONSTRAINT state_is_known CHECK (state IN ('PENDING', 'INVOKED', 'COMMITTED', 'UNKNOWN', 'FAILED')),
     CONSTRAINT fence_counts_claims CHECK (fence >= 1),
     CONSTRAINT lease_exactly_while_invoked CHECK ((state = 'INVOKED') = (lease_expires_at IS NOT NULL)),
@@ -40,11 +41,15 @@ CREATE UNIQUE INDEX semel_one_record_a_key ON semel_operations (key);
 CREATE UNIQUE INDEX semel_one_open_record_a_business_event
     ON semel_operations (once_key) WHERE once_key IS NOT NULL AND state <> 'FAILED';
 
-CREATE INDEX semel_operations_of_a_run ON semel_operations (namespace, run_id);
+-- A run's operations stand side by side in the index by key, which begins with the run's name (semel.keys). Keys
+-- that somebody made in another way are found by this one.
+CREATE INDEX semel_operations_apart_from_their_run ON semel_operations (namespace, run_id) WHERE apart = 1;
 
--- Sweeps and people look only at what is open; the index holds nothing else.
-CREATE INDEX semel_open_operations
-    ON semel_operations (namespace, state, key) WHERE state IN ('PENDING', 'INVOKED', 'UNKNOWN');
+-- Sweeps and people look only at what is open; the indexes hold nothing else. Each call enters the first one and
+-- leaves it, so that one is kept as cheap as can be: a lease is there exactly while an operation is INVOKED.
+CREATE INDEX semel_invoked_operations ON semel_operations (namespace, key) WHERE lease_expires_at IS NOT NULL;
+CREATE INDEX semel_operations_at_rest
+    ON semel_operations (namespace, state, key) WHERE state IN ('PENDING', 'UNKNOWN');
 
 -- Every move but the plain claim, renewal and completion, which the record itself tells.
 CREATE TABLE semel_history (
@@ -60,7 +65,7 @@ CREATE TABLE semel_history (
 ) STRICT;
 
 CREATE INDEX semel_history_of_a_key ON semel_history (key, id);
-CREATE INDEX semel_divergences ON semel_history (id) WHERE event = 'diverged';
+CREATE INDEX semel_divergences ON semel_history (event, id) WHERE event = 'diverged';
 
 -- A run's own log: the model's turns, each as a unit.
 CREATE TABLE semel_log (
