@@ -97,7 +97,7 @@ class Agent:
         `OutcomeUnknown`, `StoreError`, `RunStopped`, `RunHeld`, `RunTakenOver`, `ProgramChanged`, and whatever the
         model raises.
         """
-        self._ensure_sync()
+        self.ensure_sync()
         with self._working_on(run_id) as stop:
             ended: Ended = sync.drive(self.course(opening, run_id, stop=stop, on_text=on_text, budget=budget))
             return ended
@@ -152,10 +152,20 @@ class Agent:
         stop: Stop,
         on_text: OnText | None = None,
         budget: Budget | None = None,
+        claims_run: bool = True,
     ) -> Generator[Step, Any, Ended]:
-        """One life of a run as what is to be done, for `sync` and `aio` to carry out."""
+        """One life of a run as what is to be done, for `sync` and `aio` to carry out.
+
+        `claims_run=False` leaves it to the log which of two processes' turns counts: both may ask the model.
+        """
         return RunCourse(
-            self, opening, run_id, stop=stop, budget=budget or self._budget, on_text=on_text
+            self,
+            opening,
+            run_id,
+            stop=stop,
+            budget=budget or self._budget,
+            on_text=on_text,
+            claims_run=claims_run,
         ).steps()
 
     # -------------------------------------------------------------- small
@@ -173,7 +183,7 @@ class Agent:
                 if not self._at_work[run_id]:
                     del self._at_work[run_id]
 
-    def _ensure_sync(self) -> None:
+    def ensure_sync(self) -> None:
         """Whatever is the program's fault is found before the model is asked and a turn is persisted."""
         if iscoroutinefunction(self.model.next_turn):
             raise UsageError(
@@ -181,7 +191,7 @@ class Agent:
             )
         for name, tool in self.tools.items():
             if isinstance(tool, SubAgent):
-                tool.agent._ensure_sync()
+                tool.agent.ensure_sync()
             elif tool.is_async:
                 raise UsageError(
                     f"The tool {name!r}: {tool.name} is async, and this loop is not. Nothing was recorded. Await "

@@ -68,7 +68,9 @@ class RunCourse:
         stop: Stop,
         budget: Budget,
         on_text: OnText | None = None,
+        claims_run: bool = True,
     ) -> None:
+        self._claims_run = claims_run
         self._agent = agent
         self._opening = opening
         self._run_id = run_id
@@ -119,6 +121,8 @@ class RunCourse:
         log: RunLog = yield Do(lambda: RunLog(guard, run_id))
         if log.has_ended:
             return self._only_read(log)
+        if not self._claims_run:
+            return log
         yield from self._take_claim()
         if self._claim is None:
             log = yield Do(lambda: RunLog(guard, run_id))
@@ -281,7 +285,7 @@ class RunCourse:
     def _answers(self, life: Life, turn: Turn) -> Generator[Step, Any, list[Message]]:
         step = str(self._spent.turns)
         ids = [stable_id(turn, position) for position in range(len(turn.calls))]
-        is_past = not life.log.is_at_end
+        is_past = life.log.is_past
         calls = [
             Call(life, call, step=step, call_id=ids[position], name=f"{step}/{position}", is_past=is_past)
             for position, call in enumerate(turn.calls)

@@ -71,15 +71,16 @@ class RunLog:
         self._spine: list[RunEvent] = []  # without the answers
         self._answers: dict[tuple[str, str], Answered] = {}
         self._take(guard.store.read_log(guard.namespace, run_id))
+        self._found = len(self._spine)
 
     @property
     def is_empty(self) -> bool:
         return not self._events
 
     @property
-    def is_at_end(self) -> bool:
-        """Whether everything that is recorded was read."""
-        return self._next >= len(self._spine)
+    def is_past(self) -> bool:
+        """Whether what was read last was followed by more when the log was opened."""
+        return self._next < self._found
 
     @property
     def has_ended(self) -> bool:

@@ -1,14 +1,20 @@
-"""The agent in one function: sync, its calls one after the other.
+"""The agent in one function: sync, its calls one after the other, and nothing claimed but the calls.
 
-transcript = run_agent(guard, model, {"charge": charge}, run_id="renewal:sub_42", opening="Renew sub_42.")
+    transcript = run_agent(guard, model, {"charge": charge}, run_id="renewal:sub_42", opening="Renew sub_42.")
+
+Of two processes on one run id both may ask the model; the log keeps one turn, and both end in its transcript. That
+is the least that makes a run resume; the lab takes it, so that what it finds is the guard's doing and no claim's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from semel.agent import sync
 from semel.agent.agent import Agent
+from semel.agent.course import Ended
 from semel.agent.life import Passing, pass_by
+from semel.agent.stop import Stop
 from semel.agent.turns import Message, Model
 from semel.engine.guard import Guard
 from semel.engine.tool import Tool
@@ -35,4 +41,6 @@ def run_agent(
             checkpoint(place, name)
 
     agent = Agent(model, tools, guard, calls_at_once=1, on_not_done="stop", checkpoint=before_each_call)
-    return agent.run(opening, run_id=run_id).transcript
+    agent.ensure_sync()
+    ended: Ended = sync.drive(agent.course(opening, run_id, stop=Stop(run_id), claims_run=False))
+    return ended.transcript

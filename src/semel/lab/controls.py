@@ -22,15 +22,16 @@ from typing import Any, Final
 
 import semel
 from semel import actions
+from semel.agent import run_agent
 from semel.decide import decide
 from semel.engine.core import Decide
 from semel.engine.tool import Tool
 from semel.lab import durable, injector
 from semel.lab.client import World
 from semel.lab.injector import Checkpoint, Finished, Kill
-from semel.lab.levels.l5_semel import Gaps, answer_of
+from semel.lab.levels.l5_semel import Gaps, Script, answer_of
 from semel.lab.model import Control, ProviderKind, Verdict, Window
-from semel.lab.scenario import RUN_ID, answered, intents_of, opening, said
+from semel.lab.scenario import OPENING, RUN_ID, answered, intents_of, opening, said
 from semel.lab.wire import Effect, Fault, Settings, Strike
 
 LAG: Final = timedelta(seconds=2)  # what the sound guard is told of the lookup; ample on a busy machine
@@ -219,16 +220,7 @@ _TOOLS: Final = {"charge": _charge, "send_email": _send_email, "grant_entitlemen
 
 
 def _run_plan(guard: semel.Guard, world: World, tools: dict[str, Tool], gaps: Gaps) -> None:
-    """Turn by turn, without the agent loop and its claim on the run: the traps are for the guard alone."""
-    with guard.run(RUN_ID) as run:
-        messages = opening()
-        while (turn := world.model.next_turn(messages)).calls:
-            messages.append(said(turn))
-            for position, call in enumerate(turn.calls):
-                step = [message["role"] for message in messages].count("assistant")
-                gaps.in_loop("calling", f"{step}/{position}")
-                answer = run.call_at(tools[call.name], call.arguments, step=str(step), call_id=f"{position}")
-                messages.append(answered(call, answer))
+    run_agent(guard, Script(world), tools, run_id=RUN_ID, opening=OPENING, checkpoint=gaps.in_loop)
 
 
 def _pass_time(span: timedelta | None) -> None:
