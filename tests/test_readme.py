@@ -162,7 +162,9 @@ def test_each_option_that_is_named_belongs_to_the_lab(option):
     assert option in help_of("lab", "matrix")
 
 
-@pytest.mark.parametrize("experiment", sorted(set(re.findall(r"^\| `semel lab ([a-z]+)` \|", README, re.MULTILINE))))
+@pytest.mark.parametrize(
+    "experiment", sorted(set(re.findall(r"^\| `semel lab ([a-z]+)` \|", README, re.MULTILINE)))
+)
 def test_each_experiment_prints_json_and_writes_a_page(experiment):
     assert {"--json", "--out"} <= set(help_of("lab", experiment).split())
 
