@@ -162,6 +162,13 @@ def test_each_option_that_is_named_belongs_to_the_lab(option):
     assert option in help_of("lab", "matrix")
 
 
+@pytest.mark.parametrize(
+    "experiment", sorted(set(re.findall(r"^\| `semel lab ([a-z]+)` \|", README, re.MULTILINE)))
+)
+def test_each_experiment_prints_json_and_writes_a_page(experiment):
+    assert {"--json", "--out"} <= set(help_of("lab", experiment).split())
+
+
 def help_of(*command: str) -> str:
     at = parser()
     for name in command:
@@ -194,8 +201,9 @@ def test_each_field_of_the_call_that_is_named_exists(name):
 def test_the_guarantee_table_has_a_row_for_every_kind_of_effect():
     table = between("| effect | who dedupes |", "\n\n")
     rows = re.findall(r"^\| `([A-Z][a-z]+)\(", table, re.MULTILINE)
-    assert rows == ["Safe", "Idempotent", "Atomic", "Unsafe", "Unsafe"]
-    assert set(rows) == {kind.__name__ for kind in (semel.Safe, semel.Idempotent, semel.Atomic, semel.Unsafe)}
+    assert rows == ["Safe", "Idempotent", "Atomic", "Unsafe", "Unsafe", "Steps"]
+    kinds = (semel.Safe, semel.Idempotent, semel.Atomic, semel.Unsafe, semel.Steps)
+    assert set(rows) == {kind.__name__ for kind in kinds}
 
 
 def test_the_number_of_cells_and_the_levels_are_as_they_are():

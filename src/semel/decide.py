@@ -39,9 +39,7 @@ from semel.model import (
     Unsafe,
 )
 
-PACE: Final = timedelta(
-    milliseconds=100
-)  # the least pause between two lookups: nobody's provider is a busy loop
+PACE: Final = timedelta(milliseconds=100)  # the least between two lookups: no provider is a busy loop
 
 
 def decide(

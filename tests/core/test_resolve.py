@@ -56,6 +56,15 @@ def test_run_it_runs_it_once_more(guard, ledger, clock, engine, charge):
     assert len(ledger.lines()) == 2
 
 
+def test_the_question_says_from_when_on_what_is_not_there_did_not_happen(
+    guard, ledger, clock, engine, charge
+):
+    looks_from = f"{clock.now() + QUIET:%H:%M:%S} UTC"
+    assert looks_from in str(left_in_doubt(guard, engine, charge))
+    clock.advance(QUIET)
+    assert " UTC" not in str(left_in_doubt(guard, engine, charge)), "by now whoever looks sees what there is"
+
+
 # hazards 4, 26
 def test_run_it_said_while_an_earlier_request_could_still_land_is_asked_again(
     guard, ledger, clock, engine, charge

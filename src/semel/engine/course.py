@@ -22,7 +22,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias, assert_never
 
 from semel import actions, keys, lifecycle, values
-from semel.decide import decide_late_result
+from semel.decide import decide_late_result, quiet_at
 from semel.engine import refusals
 from semel.engine.claims import HeldClaim
 from semel.engine.core import Core
@@ -42,12 +42,14 @@ from semel.model import (
     Event,
     Evidence,
     Found,
+    Idempotent,
     Insert,
     Intent,
     Move,
     Note,
     Operation,
     State,
+    Unsafe,
     Write,
 )
 from semel.ports import Outcome
@@ -180,7 +182,7 @@ class Course:
             case actions.Settle(evidence):
                 yield from self._settle(evidence)
             case actions.Ask(why):
-                raise refusals.ask(self._known(), why) from self._failure
+                raise refusals.ask(self._known(), why, self._look_from()) from self._failure
             case actions.Refuse(reason):
                 raise refusals.refuse(self._known(), reason, self._intent)
             case _:
@@ -407,6 +409,14 @@ class Course:
             move = lifecycle.find_absent(operation, now=now)
         self._see((yield Apply(move)).operation)
         self.core.checkpoint("settled", operation.key)
+
+    def _look_from(self) -> datetime | None:
+        """Before this instant a person who sees nothing has seen too little; None if it has passed."""
+        effect = self.tool.effect
+        if not isinstance(effect, Idempotent | Unsafe):
+            return None
+        quiet = quiet_at(self._known(), effect) - effect.lookup_lag  # a person looks into the books themselves
+        return quiet if quiet > self._decided_at else None
 
     def _known(self) -> Operation:
         assert self._operation is not None, "decide says Claim, and nothing else, where there is no record"

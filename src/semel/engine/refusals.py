@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from semel import values
@@ -72,10 +72,12 @@ def refuse(operation: Operation, reason: str, intent: Intent) -> SemelError:
     )
 
 
-def ask(operation: Operation, why: str) -> PausedForPerson:
+def ask(operation: Operation, why: str, look_from: datetime | None = None) -> PausedForPerson:
+    """`look_from`: until then an earlier request may still land, and be in no book yet."""
+    late = "" if look_from is None else f" from {look_from:%H:%M:%S} UTC on (a request may land until then)"
     return PausedForPerson(
         f"{_name(operation)} may or may not have happened: {operation.error}; {why}. The record says UNKNOWN "
-        f"and nothing more is sent. Look at the provider, then answer: guard.resolve({operation.key!r}, "
+        f"and nothing more is sent. Look at the provider{late}, then answer: guard.resolve({operation.key!r}, "
         "ItHappened(result) | RunIt() | GiveUp(), by=..., why=...).",
         key=operation.key,
         fingerprint=operation.fingerprint,

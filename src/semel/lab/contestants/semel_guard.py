@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -78,6 +79,9 @@ def guarded_tools(guard: semel.Guard, stage: Stage) -> dict[str, semel.Tool]:
 
 
 def answer(guard: semel.Guard, stage: Stage, pause: semel.PausedForPerson) -> None:
+    """No sooner than the last request can have landed: what is on its way is in no books, and "run it" said
+    earlier would have to be asked for again."""
+    threading.Event().wait(REQUEST_DEADLINE.total_seconds())
     operation = guard.read(pause.key)
     assert operation is not None, "a pause names a recorded operation"
     found = stage.ask_person(operation.tool, pause.key)

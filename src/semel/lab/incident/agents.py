@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -138,6 +139,9 @@ def _effect_of(nature: Nature) -> semel.Safe | semel.Idempotent | semel.Atomic |
 
 
 def _ask_person(guard: semel.Guard, world: World, pause: semel.PausedForPerson) -> None:
+    """No sooner than the last request can have landed: what is on its way is in no books, and "run it" said
+    earlier would have to be asked for again."""
+    threading.Event().wait(REQUEST_DEADLINE.total_seconds())
     operation = guard.read(pause.key)
     assert operation is not None, "a pause names a recorded operation"
     effect = world.ask_person(operation.tool, arguments=of_tool(operation.tool).arguments)
