@@ -1,5 +1,5 @@
 """What the project has set itself, judged on the rows of one run: ratios of neighbours, counts, and two bounds in
-seconds that are far above what they bound, the tighter one taken in the calmest round (it waits for no disk)."""
+seconds, taken in the calmest round: what they bound waits for no disk, and a busy machine is no part of it."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def _of_resume(rows: _Rows, store: str, sizes: Sizes) -> list[Target]:
     few, many = (rows.figure(resume.name_of(number), "queries") for number in (least, most))
     return [
         Target(
-            target=f"5. {NAMES[store]}: resume of a run of {most:,} finished calls, seconds, at most",
-            measured=rows.figure(resume.name_of(most), "seconds"),
+            target=f"5. {NAMES[store]}: resume of {most:,} finished calls, seconds in the calmest round, at most",
+            measured=rows.figure(resume.name_of(most), "fastest_seconds"),
             limit=RESUME_SECONDS_MOST,
         ),
         Target(
