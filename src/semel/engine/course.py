@@ -415,7 +415,9 @@ class Course:
         effect = self.tool.effect
         if not isinstance(effect, Idempotent | Unsafe):
             return None
-        quiet = quiet_at(self._known(), effect) - effect.lookup_lag  # a person looks into the books themselves
+        quiet = (
+            quiet_at(self._known(), effect) - effect.lookup_lag
+        )  # a person looks into the books themselves
         return quiet if quiet > self._decided_at else None
 
     def _known(self) -> Operation:
