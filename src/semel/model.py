@@ -208,7 +208,7 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Inconclusive:
-    """The provider's answer settles nothing: in progress, two rows, unreachable.
+    """The provider's answer settles nothing: in progress, unreachable, rows that may not be ours.
 
     `retry_after`  when asking again may help; None where only a person can help.
     """
