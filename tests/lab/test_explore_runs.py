@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -209,6 +210,18 @@ def test_a_guard_whose_audit_writes_nothing_down_is_caught(judge, fault, struck,
     ran = judge.run(Plan(provider=HAS_LOOKUP, fault=fault, struck=struck, guard=guard, acts=(kill(place),)))
     assert found(ran) == ("DUPLICATE", True)
     assert (ran.finding.duplicates, ran.finding.divergences) == (1, 0)
+
+
+def test_where_the_declarations_are_true_an_audit_of_what_was_sent_twice_gives_no_alarm(
+    stage, judge, monkeypatch
+):
+    """Refused with 429, it was looked up, absent, and sent again: the provider shows one effect."""
+    monkeypatch.setitem(faults.BY_NAME, "429", replace(faults.BY_NAME["429"], is_audited=True))
+    plan = Plan(provider=HAS_LOOKUP, fault="429", struck="charge")
+    assert found(judge.run(plan)) == ("OK", False)
+    places = stage.run(plan).recovery.places
+    assert "write found_absent of charge (not flushed): after" in places
+    assert places.count("provider charge: sending") == 2
 
 
 @pytest.mark.parametrize(
