@@ -17,7 +17,7 @@ from semel.engine.compensate import Saga
 from semel.engine.guard import Guard
 from semel.engine.outbox import Delivery, Relayed
 from semel.engine.run import AsyncRun, Run
-from semel.engine.sweeps import Reconciled
+from semel.engine.sweeps import Audited, Reconciled
 from semel.engine.tool import Tool
 from semel.errors import (
     ClaimHeld,
@@ -74,6 +74,7 @@ __all__ = [
     "Absent",
     "AsyncRun",
     "Atomic",
+    "Audited",
     "Call",
     "ClaimHeld",
     "ClaimLost",

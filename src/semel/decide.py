@@ -168,6 +168,11 @@ def quiet_at(operation: Operation, effect: Idempotent | Unsafe) -> datetime:
     return sends_until + effect.request_deadline + effect.lookup_lag
 
 
+def shows_at(operation: Operation, effect: Idempotent | Unsafe) -> datetime:
+    """From this instant on a lookup shows what the record says has happened."""
+    return operation.updated_at + effect.lookup_lag
+
+
 def resend_until(operation: Operation, effect: Idempotent, now: datetime) -> datetime:
     """Up to this instant a resend arrives while the provider still remembers the key.
 

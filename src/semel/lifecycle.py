@@ -199,7 +199,7 @@ def reap(before: Operation, *, now: datetime) -> Move:
 
 
 def note_divergence(operation: Operation, *, fence: int, why: str, now: datetime) -> HistoryEntry:
-    """What a worker of an old fence knows and the record, rightly, no longer takes."""
+    """What is known to have happened besides what the record says, and the record, rightly, does not take."""
     return HistoryEntry(
         key=operation.key,
         event=Event.DIVERGED,
@@ -210,6 +210,12 @@ def note_divergence(operation: Operation, *, fence: int, why: str, now: datetime
         by=None,
         why=why,
     )
+
+
+def note_more_than_one(operation: Operation, *, times: int, now: datetime) -> HistoryEntry:
+    """The provider shows more effects than the one that the record is of."""
+    why = f"the provider shows {times} effects under this reference"
+    return note_divergence(operation, fence=operation.fence, why=why, now=now)
 
 
 # ------------------------------------------------------------------ what `decide` may find in doubt

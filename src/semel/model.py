@@ -183,10 +183,22 @@ class Message:
 @dataclass(frozen=True, slots=True)
 class Found:
     """The provider shows the effect. `key` is the reference on the provider's own row, if it carries one:
-    it is compared, so that somebody else's row settles nothing."""
+    it is compared, so that somebody else's row settles nothing.
+
+    `times`  how many effects the provider shows under this reference. Each beyond the first is one too many: the
+             operation is settled all the same, and `guard.divergences()` tells of it.
+    """
 
     result: Any = None
     key: str | None = None
+    times: int = 1
+
+    def __post_init__(self) -> None:
+        if type(self.times) is not int or self.times < 1:
+            raise UsageError(
+                f"Found(times={self.times!r}) must be a whole number, 1 or more: how many effects the provider "
+                "shows. For none return Absent()."
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +208,7 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Inconclusive:
-    """The provider's answer settles nothing: in progress, two rows, unreachable.
+    """The provider's answer settles nothing: in progress, unreachable, rows that may not be ours.
 
     `retry_after`  when asking again may help; None where only a person can help.
     """

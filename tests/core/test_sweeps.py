@@ -1,4 +1,4 @@
-"""Recover, reconcile, reap: many operations, no effect, and nobody else's."""
+"""Recover, reconcile, audit, reap: many operations, no effect, and nobody else's."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from workbench import NO_TIME, Child, Desk, call, kill_at, register
 
 import semel
+from semel.model import Move, Note
 
 DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
@@ -141,6 +142,208 @@ def test_a_sweep_over_more_than_a_page_misses_nothing(guard, clock):
                 run.call(tool, n)
     assert len(guard.in_doubt()) == 450
     assert len(guard.reconcile().waiting) == 450
+
+
+# ------------------------------------------------------------------ more effects than one
+
+
+@pytest.mark.parametrize("times", [0, -1, True, 2.0, "2", None])
+def test_how_often_it_was_found_is_a_whole_number_of_at_least_one(times):
+    with pytest.raises(semel.UsageError, match="1 or more"):
+        semel.Found("there", times=times)
+
+
+def told(guard: semel.Guard) -> list[tuple[str, str | None]]:
+    return [(entry.key, entry.why) for entry in guard.divergences()]
+
+
+TWO = "the provider shows 2 effects under this reference"
+
+
+def test_what_is_found_twice_settles_the_call_and_is_told_of_as_a_divergence(guard, engine):
+    def find(call):
+        return semel.Found("there", key=call.key, times=2)
+
+    tool = register(guard, engine, lambda: time_out(), name="mail", effect=semel.Unsafe(lookup=find))
+    assert call(guard, engine, "run", tool) == "there"
+    (operation,) = guard.store.read_run("", "run")
+    assert operation.state is semel.State.COMMITTED
+    assert told(guard) == [(operation.key, TWO)]
+
+
+def test_what_a_sweep_or_an_undoing_finds_twice_is_told_of_too(guard):
+    def mail_tool(name):
+        lookup = once_down(semel.Found("there", times=2))
+        return guard.tool(effect=semel.Unsafe(lookup=lookup), name=name)(time_out)
+
+    swept, undone = mail_tool("swept"), mail_tool("undone")
+    undone.compensation(effect=semel.Unsafe())(lambda arguments, result: None)
+    key = leave_in_doubt(guard, "sweep", swept)
+    assert [op.key for op in guard.reconcile().settled] == [key]
+    other = leave_in_doubt(guard, "undoing", undone)
+    assert guard.compensate("undoing") == [other]
+    assert told(guard) == [(other, TWO), (key, TWO)]
+
+
+def test_what_is_found_once_is_no_divergence(guard):
+    tool = guard.tool(effect=semel.Unsafe(lookup=lambda call: semel.Found("there")), name="mail")(time_out)
+    assert call(guard, "sync", "run", tool) == "there"
+    assert guard.divergences() == []
+
+
+def test_a_process_that_dies_before_it_settles_what_it_found_twice_has_told_of_it(guard, monkeypatch):
+    lookup = once_down(semel.Found("there", times=2))
+    key = leave_in_doubt(guard, "run", guard.tool(effect=semel.Unsafe(lookup=lookup), name="mail")(time_out))
+    apply, written = guard.store.apply, []
+
+    def die_at_the_move(writes):
+        written.extend(writes)
+        if any(isinstance(write, Move) for write in writes):
+            raise semel.StoreUnavailable("gone")
+        return apply(writes)
+
+    monkeypatch.setattr(guard._core.committer, "_apply", die_at_the_move)
+    with pytest.raises(semel.StoreUnavailable):
+        guard.reconcile()
+    assert [type(write) for write in written] == [Note, Move]
+    assert guard.read(key).state is semel.State.UNKNOWN
+    assert told(guard) == [(key, TWO)]
+
+
+# ------------------------------------------------------------------ audit
+
+
+class Mail:
+    """A provider whose lookup shows only what it is told to, and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.shows = 0  # of what was sent
+        self.asked: list[str] = []
+
+    def send(self, call: semel.Call) -> str:
+        self.sent.append(call.key)
+        if len(self.sent) == 1:
+            raise TimeoutError
+        return "sent"
+
+    def find(self, call: semel.Call) -> semel.Evidence:
+        self.asked.append(call.key)
+        shown = self.sent[: self.shows].count(call.key)
+        return semel.Found("there", key=call.key, times=shown) if shown else semel.Absent()
+
+
+@pytest.fixture
+def mail() -> Mail:
+    return Mail()
+
+
+def mail_tool(guard: semel.Guard, mail: Mail, *, lag: timedelta = NO_TIME):
+    effect = semel.Unsafe(lookup=mail.find, lookup_lag=lag, request_deadline=NO_TIME)
+    return guard.tool(effect=effect, name="mail")(lambda *, call: mail.send(call))
+
+
+def send_twice(guard: semel.Guard, mail: Mail, clock, *, lag: timedelta = NO_TIME) -> str:
+    """The lookup lags longer than declared, so that recovery is shown nothing and sends again."""
+    tool = mail_tool(guard, mail, lag=lag)
+    with pytest.raises(semel.OutcomeUnknown):
+        call(guard, "sync", "run", tool)
+    clock.advance(HOUR)
+    assert call(guard, "sync", "run", tool) == "sent"
+    (operation,) = guard.store.read_run(guard.namespace, "run")
+    assert (operation.state, operation.fence, len(mail.sent)) == (semel.State.COMMITTED, 2, 2)
+    assert guard.divergences() == []
+    mail.asked.clear()
+    clock.advance(lag + timedelta(microseconds=1))
+    return operation.key
+
+
+def test_an_audit_finds_the_second_effect_that_a_false_lag_has_let_through(guard, mail, clock):
+    key = send_twice(guard, mail, clock, lag=timedelta(seconds=1))
+    mail.shows = 2
+    ((operation, times),) = guard.audit().diverged
+    assert (operation.key, times) == (key, 2)
+    assert told(guard) == [(key, TWO)]
+    assert [entry.event for entry in guard.history(key)][-1] is semel.Event.DIVERGED
+    assert (guard.read(key), len(mail.sent)) == (operation, 2), "it changed no record and sent nothing"
+
+
+def test_two_audits_tell_of_one_divergence_and_a_third_effect_is_another(guard, mail, clock):
+    key = send_twice(guard, mail, clock)
+    mail.shows = 2
+    assert guard.audit() == guard.audit()
+    assert told(guard) == [(key, TWO)]
+    mail.sent.append(key)
+    mail.shows = 3
+    assert [times for _, times in guard.audit().diverged] == [3]
+    assert told(guard) == [(key, TWO.replace("2", "3")), (key, TWO)]
+
+
+def test_an_audit_asks_nothing_about_what_was_sent_once(guard, clock):
+    asked = []
+    effect = semel.Unsafe(lookup=asked.append)
+    call(guard, "sync", "run", guard.tool(effect=effect, name="mail")(lambda: "sent"))
+    clock.advance(HOUR)
+    assert guard.audit() == semel.Audited()
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("shows", "kind"), [(1, "single"), (0, "unclear")], ids=["one effect", "not even what is recorded"]
+)
+def test_an_audit_tells_of_no_divergence_where_the_provider_does_not_show_two(
+    guard, mail, clock, shows, kind
+):
+    send_twice(guard, mail, clock)
+    mail.shows = shows
+    audited = guard.audit()
+    assert len(getattr(audited, kind)) == 1
+    assert sum(map(len, (audited.single, audited.diverged, audited.waiting, audited.unclear))) == 1
+    assert guard.divergences() == []
+
+
+def test_an_audit_waits_until_the_lookup_may_show_what_is_recorded(guard, mail, clock):
+    key = send_twice(guard, mail, clock, lag=HOUR)
+    clock.advance(-timedelta(microseconds=2))
+    assert [op.key for op in guard.audit().waiting] == [key]
+    assert mail.asked == []
+
+
+def test_an_audit_says_why_nobody_could_be_asked_and_goes_on(open_guard, mail, clock):
+    key = send_twice(open_guard(), mail, clock)
+    ((operation, why),) = open_guard().audit().unclear
+    assert (operation.key, why) == (key, "no tool named 'mail' is registered here")
+    again = open_guard()
+    again.tool(effect=semel.Unsafe(lookup=lambda call: 1 / 0), name="mail")(time_out)
+    clock.advance(HOUR)
+    ((_, why),) = again.audit().unclear
+    assert "the lookup failed" in why
+
+
+def test_an_audit_does_not_ask_where_no_lookup_is_declared(open_guard, clock):
+    keyed = {"effect": semel.Idempotent(key_ttl=DAY), "name": "charge"}
+    guard, outcomes = open_guard(), [TimeoutError(), "charged"]
+
+    def charge():
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    tool = guard.tool(**keyed)(charge)
+    leave_in_doubt(guard, "run", tool)
+    assert call(guard, "sync", "run", tool) == "charged"
+    clock.advance(HOUR)
+    assert guard.audit() == semel.Audited()
+
+
+def test_an_audit_of_one_program_does_not_ask_about_another_in_the_same_store(open_guard, mail, clock):
+    send_twice(open_guard(namespace="theirs"), mail, clock)
+    mail.shows = 2
+    ours = open_guard(namespace="ours")
+    mail_tool(ours, mail)
+    assert ours.audit() == semel.Audited()
+    assert mail.asked == []
 
 
 # ------------------------------------------------------------------ reap

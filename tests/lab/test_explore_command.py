@@ -105,7 +105,7 @@ def brief(monkeypatch):
     )
     monkeypatch.setattr(campaign, "SHORT", campaign.Size(pairs=2, of_a_fault=2))
     names = ["runs again in doubt"]
-    monkeypatch.setattr(controls, "NOT_HERE", {m.name: "" for m in controls.MUTANTS if m.name not in names})
+    monkeypatch.setattr(controls, "NOT_HERE", {m.name: "" for m in controls.BROKEN if m.name not in names})
 
 
 def test_a_short_campaign_prints_one_object_and_writes_its_page(brief, tmp_path, capsys):

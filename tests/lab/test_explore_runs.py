@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from semel.lab.explore import faults
 from semel.lab.explore.campaign import Judge, Ran, acts_at, stage_for
-from semel.lab.explore.controls import TRAPS, Walker, try_controls
+from semel.lab.explore.controls import BROKEN, TRAPS, Walker, try_controls
 from semel.lab.explore.drive import Astray, NeverThere, Stage
 from semel.lab.explore.plan import Act, Deed, Plan
 from semel.lab.model import ProviderKind, StoreKind
@@ -188,24 +189,79 @@ def test_a_broken_declaration_makes_a_second_effect_that_the_guard_tells_of(
     assert (ran.finding.duplicates, ran.finding.divergences) == (1, 1)
 
 
-def test_with_its_sender_dead_the_second_effect_of_a_broken_declaration_is_shown_as_the_duplicate_it_is(
-    judge,
+AUDITED = [
+    ("broken, sender dead: a request lands after its deadline", "charge", "provider charge: sent"),
+    ("broken, sender dead: the lookup lags longer than declared", "", "effect_done charge"),
+]
+
+
+@pytest.mark.parametrize(("fault", "struck", "place"), AUDITED)
+def test_with_its_sender_dead_an_audit_tells_of_the_second_effect_that_the_lookup_shows(
+    judge, fault, struck, place
 ):
-    fault = "broken, sender dead: keys are forgotten before key_ttl"
-    ran = judge.run(Plan(provider=HONOURS, fault=fault, acts=(kill("effect_done charge"),)))
+    ran = judge.run(Plan(provider=HAS_LOOKUP, fault=fault, struck=struck, acts=(kill(place),)))
+    assert found(ran) == ("DIVERGED", False)
+    assert (ran.finding.duplicates, ran.finding.divergences) == (1, 1)
+
+
+@pytest.mark.parametrize(("fault", "struck", "place"), AUDITED)
+def test_a_guard_whose_audit_writes_nothing_down_is_caught(judge, fault, struck, place):
+    guard = "keeps divergences to itself"
+    ran = judge.run(Plan(provider=HAS_LOOKUP, fault=fault, struck=struck, guard=guard, acts=(kill(place),)))
+    assert found(ran) == ("DUPLICATE", True)
+    assert (ran.finding.duplicates, ran.finding.divergences) == (1, 0)
+
+
+def test_where_the_declarations_are_true_an_audit_of_what_was_sent_twice_gives_no_alarm(
+    stage, judge, monkeypatch
+):
+    """Refused with 429, it was looked up, absent, and sent again: the provider shows one effect."""
+    monkeypatch.setitem(faults.BY_NAME, "429", replace(faults.BY_NAME["429"], is_audited=True))
+    plan = Plan(provider=HAS_LOOKUP, fault="429", struck="charge")
+    assert found(judge.run(plan)) == ("OK", False)
+    places = stage.run(plan).recovery.places
+    assert "write found_absent of charge (not flushed): after" in places
+    assert places.count("provider charge: sending") == 2
+
+
+@pytest.mark.parametrize(
+    ("provider", "fault", "struck", "place"),
+    [
+        (BLIND, "a request lands after its deadline", "charge", "provider charge: sent"),
+        (HONOURS, "keys are forgotten before key_ttl", "", "effect_done charge"),
+    ],
+)
+def test_with_its_sender_dead_and_nobody_to_ask_the_second_effect_is_shown_as_the_duplicate_it_is(
+    judge, provider, fault, struck, place
+):
+    fault = f"broken, sender dead, nobody to ask: {fault}"
+    ran = judge.run(Plan(provider=provider, fault=fault, struck=struck, acts=(kill(place),)))
     assert found(ran) == ("DUPLICATE", False)
     assert not faults.BY_NAME[fault].is_true
+    assert "Nobody can see it" in faults.BY_NAME[fault].meaning
+
+
+def test_every_line_of_a_broken_declaration_says_whether_the_second_effect_is_told_of_or_cannot_be_seen():
+    dead = [fault for fault in faults.FAULTS if "sender dead" in fault.name]
+    assert all(fault.is_audited is not fault.beyond_sight for fault in dead)
+    assert not any(HAS_LOOKUP in fault.providers for fault in dead if fault.beyond_sight)
 
 
 # ------------------------------------------------------------------ controls
 
 
 def test_broken_guards_are_caught_each_by_a_run_in_which_the_sound_one_is_not(stage, judge):
-    names = ["runs again in doubt", "takes any error for final", "drops late results"]
+    names = [
+        "runs again in doubt",
+        "takes any error for final",
+        "drops late results",
+        "keeps divergences to itself",
+    ]
     caught = try_controls(stage, judge, store=SQLITE, seed=0, names=names)
     assert [control.by and control.by.finding.verdict for control in caught] == [
         "DUPLICATE",
         "LOST",
+        "DUPLICATE",
         "DUPLICATE",
     ]
 
@@ -221,7 +277,5 @@ def test_the_sound_guard_in_a_broken_ones_place_survives(stage, judge, monkeypat
 
 
 def test_every_trap_is_a_line_of_the_catalogue_and_meant_for_guards_that_there_are():
-    from semel.lab import mutants
-
     assert {trap.fault for trap in TRAPS} <= faults.BY_NAME.keys()
-    assert {name for trap in TRAPS for name in trap.meant_for} <= mutants.BY_NAME.keys()
+    assert {name for trap in TRAPS for name in trap.meant_for} <= {mutant.name for mutant in BROKEN}

@@ -112,10 +112,10 @@ def test_only_under_a_broken_declaration_is_a_divergence_no_finding():
     assert not is_bad(told, judge(told, BOOKS))
 
 
-def test_a_silent_duplicate_is_a_finding_except_where_nobody_is_left_to_hear_of_it():
+def test_a_silent_duplicate_is_a_finding_except_where_nobody_can_be_asked_about_it():
     allowed = {fault.name for fault in faults.FAULTS if "DUPLICATE" in fault.allowed}
     assert allowed == {
-        fault.name for fault in faults.FAULTS if fault.name.startswith("broken, sender dead: ")
+        fault.name for fault in faults.FAULTS if fault.name.startswith("broken, sender dead, nobody to ask: ")
     }
 
 

@@ -89,9 +89,20 @@ def test_a_lagging_lookup_misses_an_effect_for_so_long():
     provider = Provider(Settings(provider=ProviderKind.HAS_LOOKUP, lag_ms=500), now=lambda: seconds[0])
     provider.receive(Request(tool="charge", arguments=CHARGE, key=None, reference="ref"))
     seconds[0] = 0.499
-    assert provider.find("charge", "ref") is None
+    assert provider.find("charge", "ref") == ()
     seconds[0] = 0.5
-    assert provider.find("charge", "ref") is not None
+    assert provider.find("charge", "ref") == provider.effects()
+
+
+def test_a_lookup_shows_every_effect_under_its_reference_and_once_it_has_caught_up_without_lag(begin):
+    cell = begin(Settings(provider=ProviderKind.HAS_LOOKUP, lag_ms=3_600_000))
+    for reference in ("ref", "other", "ref"):
+        cell.provider.perform("charge", CHARGE, reference=reference)
+    assert cell.provider.find_all("charge", "ref") == ()
+    cell.catch_up()
+    first, _, third = cell.ledger()
+    assert cell.provider.find_all("charge", "ref") == (first, third)
+    assert cell.provider.find("charge", "ref") == first
 
 
 def test_an_answer_can_be_dropped_after_the_effect(begin):

@@ -92,6 +92,7 @@ def answer_for_a_person() -> semel.Operation | None:
 def sweep() -> None:
     assert_type(guard.recover(), list[semel.Operation])
     assert_type(guard.reconcile(), semel.Reconciled)
+    assert_type(guard.audit(), semel.Audited)
     assert_type(guard.reap(older_than=timedelta(days=90)), int)
     assert_type([entry.event for entry in guard.history("k")], list[semel.Event])
     assert_type([operation.state for operation in guard.in_doubt()], list[semel.State])

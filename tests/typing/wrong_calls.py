@@ -35,6 +35,7 @@ semel.Unsafe(print)  # wrong: by name only
 semel.Unsafe(lookup_lag=30)  # wrong: a span is a timedelta
 semel.Inconclusive("later", retry_after=5)  # wrong: a span is a timedelta
 semel.Found(key=42)  # wrong: a reference is text
+semel.Found(times="2")  # wrong: how many is a number
 
 
 def use_it() -> None:

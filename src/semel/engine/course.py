@@ -402,12 +402,8 @@ class Course:
         self.core.checkpoint("looked_up", operation.key)
 
     def _settle(self, evidence: Found | Absent) -> Generator[Step, Any, None]:
-        operation, now = self._known(), self.core.store.now()
-        if isinstance(evidence, Found):
-            move = lifecycle.find(operation, result=recordable(evidence.result), now=now)
-        else:
-            move = lifecycle.find_absent(operation, now=now)
-        self._see((yield Apply(move)).operation)
+        operation = self._known()
+        self._see((yield from settle(operation, evidence, self.core)).operation)
         self.core.checkpoint("settled", operation.key)
 
     def _look_from(self) -> datetime | None:
@@ -436,6 +432,28 @@ class Course:
         error = refusals.in_doubt(self._known(), self._failure)
         error.__cause__ = self._failure
         return error
+
+
+# ------------------------------------------------------------------ what evidence proves
+
+
+def settle(operation: Operation, evidence: Found | Absent, core: Core) -> Generator[Apply, Any, Outcome]:
+    """Write what the evidence proves of an UNKNOWN operation.
+
+    Effects beyond the first are noted before the record is settled: dying between the two, they are found and noted
+    again, and the other way round nobody would ask any more. Noted and not raised: the caller's effect stands and
+    its result is known, and nothing that the caller could do undoes the other one. That is for whoever reads the
+    divergences.
+    """
+    now = core.store.now()
+    if isinstance(evidence, Found):
+        if evidence.times > 1:
+            yield Apply(Note(lifecycle.note_more_than_one(operation, times=evidence.times, now=now)))
+        move = lifecycle.find(operation, result=recordable(evidence.result), now=now)
+    else:
+        move = lifecycle.find_absent(operation, now=now)
+    outcome: Outcome = yield Apply(move)
+    return outcome
 
 
 # ------------------------------------------------------------------ small and pure

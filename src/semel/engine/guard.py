@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from semel import keys
 from semel.decide import decide as decide_soundly
@@ -29,6 +29,8 @@ from semel.ports import Checkpoint, Store, no_checkpoint
 LEASE: Final = timedelta(seconds=30)
 WAIT: Final = timedelta(seconds=10)
 CLOSING: Final = timedelta(seconds=5)
+
+Swept = TypeVar("Swept")
 
 
 class Guard:
@@ -164,7 +166,23 @@ class Guard:
 
     def reconcile(self) -> sweeps.Reconciled:
         """Ask the lookups about everything UNKNOWN, and settle what they prove. Causes no effect."""
-        steps = sweeps.reconcile(self._core, self._tools)
+        return self._swept(sweeps.reconcile(self._core, self._tools))
+
+    def audit(self) -> sweeps.Audited:
+        """Ask the lookups once more about everything COMMITTED that was sent more than once. Causes no effect.
+
+        Where a declaration was false (a request landed after its `request_deadline`, a lookup lagged longer than
+        its `lookup_lag`) and whoever sent first is dead, nobody comes back with a second result. But the provider
+        shows two effects, and a lookup that says so (`Found(…, times=2)`) brings it to light: recorded as a
+        divergence, once for each number.
+
+        Nobody can see it where there is no lookup (a blind provider, a key forgotten before its time), and nobody
+        looks where the record is reaped: audit first. Costs a pass over all ended operations that are not reaped,
+        page by page, and a lookup for each that was sent more than once.
+        """
+        return self._swept(sweeps.audit(self._core, self._tools))
+
+    def _swept(self, steps: Generator[Apply | Look, Any, Swept]) -> Swept:
         answer: Any = None
         try:
             while True:  # bounded by the number of operations
@@ -174,7 +192,7 @@ class Guard:
                     case Look(operation):
                         answer = sync.look(self._tools[operation.tool], operation)
         except StopIteration as end:
-            result: sweeps.Reconciled = end.value
+            result: Swept = end.value
             return result
 
     # -------------------------------------------------------------- compensating

@@ -1,4 +1,4 @@
-"""Recover, reconcile, reap: what is done to many operations without a caller. None of them causes an effect."""
+"""Recover, reconcile, audit, reap: what is done to many operations without a caller. None causes an effect."""
 
 from __future__ import annotations
 
@@ -6,21 +6,36 @@ import itertools
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, assert_never
 
 from semel import actions, lifecycle
+from semel.decide import shows_at
 from semel.engine.core import Core
-from semel.engine.course import Apply, Look, recordable
+from semel.engine.course import Apply, Look, settle
 from semel.engine.intents import is_saga, parent_of
 from semel.engine.tool import Tool
 from semel.errors import UsageError
-from semel.model import Answer, Evidence, Found, Move, Operation, State
+from semel.model import (
+    Absent,
+    Answer,
+    Event,
+    Evidence,
+    Found,
+    Idempotent,
+    Inconclusive,
+    Move,
+    Note,
+    Operation,
+    State,
+    Unsafe,
+)
 from semel.ports import Outcome
 
 PAGE: Final = 200  # operations read at a time
 LOOKS_MAX: Final = 1  # lookups an operation and sweep: the next sweep asks again
 
-Steps: TypeAlias = Generator[Apply | Look, Any, "Reconciled"]
+Reconciling: TypeAlias = Generator[Apply | Look, Any, "Reconciled"]
+Auditing: TypeAlias = Generator[Apply | Look, Any, "Audited"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +76,7 @@ def leave_in_doubt(core: Core, operation: Operation) -> Move | None:
     return None
 
 
-def reconcile(core: Core, tools: Mapping[str, Tool]) -> Steps:
+def reconcile(core: Core, tools: Mapping[str, Tool]) -> Reconciling:
     """Settle what is UNKNOWN by evidence; yields what is to be done, like a course."""
     found: dict[str, list[Any]] = {"settled": [], "waiting": [], "resumable": [], "needs_person": []}
     for operation in open_operations(core, State.UNKNOWN):
@@ -96,7 +111,7 @@ def _reconcile_one(
                 evidence: Evidence = yield Look(operation)
                 answer = Answer(evidence=evidence, asked_at=now, fence=operation.fence)
             case actions.Settle(evidence=evidence):
-                outcome: Outcome = yield Apply(settling(operation, evidence, core))
+                outcome = yield from settle(operation, evidence, core)
                 return ("settled" if outcome.applied else "waiting"), outcome.operation or operation
             case actions.Claim():
                 return "resumable", operation
@@ -107,11 +122,82 @@ def _reconcile_one(
     return "waiting", operation
 
 
-def settling(operation: Operation, evidence: Any, core: Core) -> Move:
-    """The move that the evidence proves."""
-    if isinstance(evidence, Found):
-        return lifecycle.find(operation, result=recordable(evidence.result), now=core.store.now())
-    return lifecycle.find_absent(operation, now=core.store.now())
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Audited:
+    """What asking once more about everything that was sent more than once came to.
+
+    `single`    the provider shows one effect
+    `diverged`  (operation, how many effects the provider shows); `guard.divergences()` tells of each
+    `waiting`   recorded less than a `lookup_lag` ago: audit again later
+    `unclear`   (operation, why): there was nobody to ask, or the answer does not say
+    """
+
+    single: tuple[Operation, ...] = ()
+    diverged: tuple[tuple[Operation, int], ...] = ()
+    waiting: tuple[Operation, ...] = ()
+    unclear: tuple[tuple[Operation, str], ...] = ()
+
+
+ASKABLE: Final = frozenset({Idempotent.name, Unsafe.name})
+
+
+def audit(core: Core, tools: Mapping[str, Tool]) -> Auditing:
+    """Ask again about what is COMMITTED and was sent more than once; yields what is to be done, like a course."""
+    found: dict[str, list[Any]] = {"single": [], "diverged": [], "waiting": [], "unclear": []}
+    for operation in _sent_again(core):
+        tool = tools.get(operation.tool)
+        if tool is None:
+            found["unclear"].append((operation, _why_nobody_audits(operation)))
+        elif isinstance(tool.effect, Idempotent | Unsafe) and tool.effect.lookup is not None:
+            kind, entry = yield from _audit_one(core, tool.effect, operation)
+            found[kind].append(entry)
+    return Audited(**{name: tuple(entries) for name, entries in found.items()})
+
+
+def _sent_again(core: Core) -> Iterator[Operation]:
+    """A second effect takes a second request, unless the network makes one; that is no guard's to see."""
+    now = core.store.now()
+    ended = pages(
+        lambda after: core.store.read_ended_before(core.namespace, now, limit=PAGE, after_key=after)
+    )
+    for operation in ended:
+        if operation.state is State.COMMITTED and operation.fence > 1 and operation.effect in ASKABLE:
+            yield operation
+
+
+def _why_nobody_audits(operation: Operation) -> str:
+    if parent_of(operation) is not None:
+        return "it is a step whose lookup is declared nowhere but in its tool"
+    return _why_nobody_asks(operation)
+
+
+def _audit_one(
+    core: Core, effect: Idempotent | Unsafe, operation: Operation
+) -> Generator[Apply | Look, Any, tuple[str, Any]]:
+    if core.store.now() < shows_at(operation, effect):
+        return "waiting", operation
+    evidence: Evidence = yield Look(operation)
+    match evidence:
+        case Found(times=1):
+            return "single", operation
+        case Found(times=times):
+            yield from _note_once(core, operation, times)
+            return "diverged", (operation, times)
+        case Absent():
+            return "unclear", (operation, "the provider does not show what is recorded")
+        case Inconclusive(why=why):
+            return "unclear", (operation, why)
+        case _:
+            assert_never(evidence)
+
+
+def _note_once(core: Core, operation: Operation, times: int) -> Generator[Apply, Any, None]:
+    """Not if the same was noted before. What a late worker has told in its own words may be told again: to take two
+    effects for one is worse than to tell of one twice."""
+    entry = lifecycle.note_more_than_one(operation, times=times, now=core.store.now())
+    noted = {(line.event, line.why) for line in core.store.read_history(operation.key)}
+    if (Event.DIVERGED, entry.why) not in noted:
+        yield Apply(Note(entry))
 
 
 def reap(core: Core, *, older_than: timedelta) -> int:

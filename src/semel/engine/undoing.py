@@ -19,9 +19,9 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from semel import actions, keys, lifecycle, values
-from semel.engine import refusals, sweeps
+from semel.engine import refusals
 from semel.engine.core import Core
-from semel.engine.course import POLL_FIRST_SECONDS, POLL_MOST_SECONDS, TURNS_MAX, Apply, Pause, Read
+from semel.engine.course import POLL_FIRST_SECONDS, POLL_MOST_SECONDS, TURNS_MAX, Apply, Pause, Read, settle
 from semel.engine.intents import COMPENSATES, is_saga, make_intent, original_of, parent_of
 from semel.engine.tool import Tool
 from semel.errors import PreviouslyFailed, Rejected, ResultLost, SagaOpen
@@ -227,7 +227,8 @@ class Undoing:
                     evidence: Evidence = yield Ask(tool, operation)
                     answer = Answer(evidence=evidence, asked_at=asked_at, fence=operation.fence)
                 case actions.Settle(evidence):
-                    operation = yield from _moved(sweeps.settling(operation, evidence, self._core))
+                    outcome = yield from settle(operation, evidence, self._core)
+                    operation = _there(outcome.operation, operation)
                 case actions.Ask(why):
                     raise refusals.ask(operation, _why_ask(operation, tool, why))
                 case action:

@@ -71,7 +71,7 @@ class World:
 
     def ledger(self) -> tuple[Effect, ...]:
         """The effects in order. For the oracle; a guard that looks here is cheating."""
-        return tuple(map(Effect.from_json, self.request("GET", "/ledger")["effects"]))
+        return _effects_in(self.request("GET", "/ledger"))
 
     def counters(self) -> Counters:
         return Counters.from_json(self.request("GET", "/counters"))
@@ -79,6 +79,10 @@ class World:
     def release_held(self) -> None:
         """Let every held request take effect now."""
         self.request("POST", "/release", {})
+
+    def catch_up(self) -> None:
+        """Let the lookup show everything from now on, whatever its lag."""
+        self.request("POST", "/catch-up", {})
 
     def request(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, **headers: str
@@ -134,7 +138,11 @@ class Provider:
         return self.world.request("POST", f"/provider/{tool}", body, **headers)
 
     def find(self, tool: str, reference: str) -> Effect | None:
-        """What the provider says it did under this reference; None: nothing visible (yet).
+        """What the provider says it did first under this reference; None: nothing visible (yet). See `find_all`."""
+        return next(iter(self.find_all(tool, reference)), None)
+
+    def find_all(self, tool: str, reference: str) -> tuple[Effect, ...]:
+        """All that the provider says it did under this reference, in order; empty: nothing visible (yet).
 
         Raises `UnexpectedStatus` (405) from a provider that cannot be asked, `StillProcessing` from one that
         does not know yet.
@@ -143,7 +151,7 @@ class Provider:
         answer = self.world.request("GET", f"/provider/{tool}?{query}")
         if answer.get("status") == "processing":
             raise StillProcessing(f"the provider still processes {tool} {reference}")
-        return _effect_in(answer)
+        return _effects_in(answer)
 
 
 class StillProcessing(Exception):
@@ -161,6 +169,10 @@ class UnexpectedStatus(Exception):
 
 def _effect_in(answer: Mapping[str, Any]) -> Effect | None:
     return None if answer["effect"] is None else Effect.from_json(answer["effect"])
+
+
+def _effects_in(answer: Mapping[str, Any]) -> tuple[Effect, ...]:
+    return tuple(map(Effect.from_json, answer["effects"]))
 
 
 class _Connection(http.client.HTTPConnection):

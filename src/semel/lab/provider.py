@@ -110,6 +110,7 @@ class Provider:
         self._ledger: list[_Entry] = []
         self._answers: dict[str, _Answered] = {}
         self._held: list[_Held] = []
+        self._lags = True
         self._strikes = Strikes(settings.faults)
         self._lock = threading.RLock()
 
@@ -132,12 +133,12 @@ class Provider:
                     return struck(self._apply(request), fault)
         return _reply_to_held(held, fault.strike)
 
-    def find(self, tool: str, reference: str) -> Effect | None:
-        """What the index shows, as far as it has caught up with the ledger."""
+    def find(self, tool: str, reference: str) -> tuple[Effect, ...]:
+        """What the index shows, in order, as far as it has caught up with the ledger."""
         with self._lock:
             self.requests += 1
             self.lookups += 1
-            found = next((entry.effect for entry in self._visible(tool, reference)), None)
+            found = tuple(entry.effect for entry in self._visible(tool, reference))
             self._count_down_held()
             return found
 
@@ -173,6 +174,11 @@ class Provider:
         with self._lock:
             for late in list(self._held):
                 self._land(late)
+
+    def catch_up(self) -> None:
+        """Let the index show all of the ledger from now on."""
+        with self._lock:
+            self._lags = False
 
     def _apply(self, request: Request) -> Reply:
         if self._is_too_late(request):
@@ -221,10 +227,14 @@ class Provider:
         return [
             entry
             for entry in self._ledger
-            if (entry.effect.tool, entry.effect.reference) == (tool, reference)
-            and self.lookups - entry.lookups_before > self._settings.lag_lookups
-            and (self._now() - entry.committed_at) * 1000 >= self._settings.lag_ms
+            if (entry.effect.tool, entry.effect.reference) == (tool, reference) and self._shows(entry)
         ]
+
+    def _shows(self, entry: _Entry) -> bool:
+        return not self._lags or (
+            self.lookups - entry.lookups_before > self._settings.lag_lookups
+            and (self._now() - entry.committed_at) * 1000 >= self._settings.lag_ms
+        )
 
     def _hold(self, request: Request, fault: Fault) -> _Held:
         held = _Held(request, fault.held_lookups, is_known=fault.strike is Strike.IN_PROGRESS)
@@ -274,6 +284,6 @@ def struck(reply: Reply, fault: Fault | None) -> Reply | NoReply:
         case Strike.REPEAT_ANSWER:
             return replace(reply, copies=2)
         case Strike.PROCESSING:
-            return Reply(status=HTTPStatus.OK, body={"effect": None, "status": "processing"})
+            return Reply(status=HTTPStatus.OK, body={"effects": [], "status": "processing"})
         case _:
             return reply

@@ -9,7 +9,8 @@ saw. Every cell has its own namespace, begun by `PUT /cells/<id>` with its `Sett
     POST /cells/<id>/person            {tool, reference, arguments}   looks into the books; recorded
     GET  /cells/<id>/ledger            the real effects         for the oracle
     GET  /cells/<id>/counters          what was asked of whom   for the oracle
-    POST /cells/<id>/release           held requests land now   for tests
+    POST /cells/<id>/release           held requests land now   for the lab
+    POST /cells/<id>/catch-up          the lookup lags no more  for the lab
 
 The process ends when its standard input closes, so it cannot outlive the lab that started it.
 """
@@ -24,7 +25,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
@@ -120,7 +121,7 @@ def _effect(scene: Scene, incoming: Incoming) -> Reply | NoReply:
 def _lookup(scene: Scene, incoming: Incoming) -> Reply | NoReply:
     if not scene.provider.can_be_asked:
         return _error(HTTPStatus.METHOD_NOT_ALLOWED, "no such thing: this provider has no lookup")
-    found = _found(scene.provider.find(incoming.tool, incoming.query["reference"][0]))
+    found = _all(scene.provider.find(incoming.tool, incoming.query["reference"][0]))
     return struck(_ok(found), scene.provider.next_strike(Part.LOOKUP, incoming.tool))
 
 
@@ -132,7 +133,7 @@ def _person(scene: Scene, incoming: Incoming) -> Reply:
 
 
 def _ledger(scene: Scene, incoming: Incoming) -> Reply:
-    return _ok({"effects": [effect.to_json() for effect in scene.provider.effects()]})
+    return _ok(_all(scene.provider.effects()))
 
 
 def _counters(scene: Scene, incoming: Incoming) -> Reply:
@@ -150,6 +151,11 @@ def _release(scene: Scene, incoming: Incoming) -> Reply:
     return _ok({})
 
 
+def _catch_up(scene: Scene, incoming: Incoming) -> Reply:
+    scene.provider.catch_up()
+    return _ok({})
+
+
 def _about(scene: Scene, incoming: Incoming) -> Reply:
     return _ok({"provider": scene.provider.kind})
 
@@ -162,6 +168,7 @@ ROUTES: Final[Mapping[tuple[str, str], Route]] = {
     ("GET", "ledger"): _ledger,
     ("GET", "counters"): _counters,
     ("POST", "release"): _release,
+    ("POST", "catch-up"): _catch_up,
     ("GET", "about"): _about,
 }
 
@@ -176,6 +183,10 @@ def _error(status: HTTPStatus, why: str) -> Reply:
 
 def _found(effect: Effect | None) -> dict[str, Any]:
     return {"effect": None if effect is None else effect.to_json()}
+
+
+def _all(effects: Sequence[Effect]) -> dict[str, Any]:
+    return {"effects": [effect.to_json() for effect in effects]}
 
 
 class _Server(ThreadingHTTPServer):

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -78,10 +78,13 @@ class Life:
     person_takes_their_time: bool = True
 
     def __call__(self) -> None:
+        self.live(_Run.to_its_end)
+
+    def live(self, until: Callable[[_Run], None]) -> None:
         places = Places(self.act, self.journal, in_doubt=self.in_doubt)
         try:
             with self._recording():
-                _Run(self, places).to_its_end()
+                until(_Run(self, places))
             places.write()
         except BaseException:
             self.last_words.write_text(traceback.format_exc(), encoding="utf-8")
@@ -94,6 +97,16 @@ class Life:
     @property
     def last_words(self) -> Path:
         return self.journal.with_suffix(".traceback")
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """A process that runs nothing: it has the guard ask about what is recorded, and tells of the divergences."""
+
+    life: Life
+
+    def __call__(self) -> None:
+        self.life.live(_Run.audited)
 
 
 @dataclass(slots=True)
@@ -115,6 +128,12 @@ class _Run:
                     self.places.divergences = len(guard.divergences())
                     return
         raise RuntimeError(f"the run was called {CALLS_MAX} times and does not end")
+
+    def audited(self) -> None:
+        with self._guard() as guard:
+            self._tools(guard)
+            guard.audit()
+            self.places.divergences = len(guard.divergences())
 
     @contextmanager
     def _guard(self) -> Iterator[semel.Guard]:
@@ -221,10 +240,12 @@ class _Run:
 
     def _find(self, call: semel.Call) -> semel.Evidence:
         try:
-            effect = self.world.provider.find(call.tool, call.key)
+            effects = self.world.provider.find_all(call.tool, call.key)
         except (StillProcessing, UnexpectedStatus, *NO_ANSWER) as problem:
             return semel.Inconclusive(str(problem), retry_after=LOOK_AGAIN)
-        return semel.Absent() if effect is None else semel.Found(answer_of(effect), key=effect.reference)
+        if not effects:
+            return semel.Absent()
+        return semel.Found(answer_of(effects[0]), key=effects[0].reference, times=len(effects))
 
     # -------------------------------------------------------------- the person
 

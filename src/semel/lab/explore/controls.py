@@ -14,11 +14,12 @@ from semel.lab.explore.campaign import Judge, Ran, each
 from semel.lab.explore.drive import Stage
 from semel.lab.explore.plan import KILLS, SOUND, Act, Deed, Plan
 from semel.lab.model import ProviderKind, StoreKind
-from semel.lab.mutants import MUTANTS
+from semel.lab.mutants import MUTANTS, NOT_SIMULATED
 
 HONOURS_KEYS, HAS_LOOKUP, BLIND = ProviderKind
 AT_ONCE: Final = 6
 
+BROKEN: Final = (*MUTANTS, *NOT_SIMULATED)
 NOT_HERE: Final[Mapping[str, str]] = {
     "takes a falsy answer for absent": "the lookups here answer in typed evidence",
     "takes any row for its own": "the provider's lookup here finds no other's row",
@@ -153,6 +154,12 @@ TRAPS: Final = (
         fault="broken: the lookup lags longer than declared",
         acts=(stop("provider charge: received"),),
     ),
+    Trap(
+        provider=HAS_LOOKUP,
+        fault="broken, sender dead: the lookup lags longer than declared",
+        acts=IN_DOUBT,
+        meant_for=("keeps divergences to itself",),
+    ),
 )
 
 
@@ -179,7 +186,7 @@ def try_controls(
         return _walk(Walker(stage, judge, store, seed), name)
 
     found = []
-    tried = names or [mutant.name for mutant in MUTANTS if mutant.name not in NOT_HERE]
+    tried = names or [mutant.name for mutant in BROKEN if mutant.name not in NOT_HERE]
     for caught in each(walk, tried, at_once=AT_ONCE):
         on_caught(caught)
         found.append(caught)
@@ -187,7 +194,7 @@ def try_controls(
 
 
 def _walk(walker: Walker, name: str) -> Caught:
-    broken = next(mutant.broken for mutant in MUTANTS if mutant.name == name)
+    broken = next(mutant.broken for mutant in BROKEN if mutant.name == name)
     for walked, trap in enumerate(sorted(TRAPS, key=lambda trap: name not in trap.meant_for), 1):
         ran = walker.into(trap, name)
         if (

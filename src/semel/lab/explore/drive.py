@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from semel.lab import injector, power
 from semel.lab.client import World
 from semel.lab.explore import faults
-from semel.lab.explore.agent import Life
+from semel.lab.explore.agent import Audit, Life
 from semel.lab.explore.places import Journal
 from semel.lab.explore.plan import POWER_LOSSES, SOUND, Act, Deed, Plan
 from semel.lab.nursery import Child
@@ -95,6 +95,7 @@ class _Running:
             self._strike(number, act)
         stuck = self._finish() or self._wake_zombies()
         self._lab.release_held()
+        stuck = stuck or self._audit()
         return Seen(
             plan=self._plan,
             ledger=self._lab.ledger(),
@@ -193,6 +194,19 @@ class _Running:
             self._journals[zombie.number] = replace(
                 when_struck, divergences=woken.divergences, unanswered=woken.unanswered
             )
+        return ""
+
+    def _audit(self) -> str:
+        """What was late has landed and shows; one more process asks about it. Why it is stuck."""
+        if not self._fault.is_audited:
+            return ""
+        self._lab.catch_up()
+        life = self._life(len(self._journals), None)
+        exitcode = injector.ended(injector.begin(Audit(life)), seconds_max=self._seconds_max)
+        if exitcode != 0:
+            return _last_words(life, exitcode)
+        told = Journal.read(life.journal).divergences
+        self._journals[-1] = replace(self._journals[-1], divergences=told)
         return ""
 
 

@@ -1,8 +1,9 @@
 """The catalogue: what goes wrong in a run, where it can, and whether what was declared of the provider holds.
 
 Where the declarations are true, nothing may happen twice, be lost or get stuck. Where one is broken on purpose, the
-second effect must be told of as a divergence; `beyond_sight` marks those of which no guard on this earth can hear,
-because whoever sent the first request is dead and the provider cannot be asked about what it did.
+second effect must be told of as a divergence: by whoever sent first and goes on, or, if they are dead, by an audit
+that asks the lookup again. `beyond_sight` marks those of which no guard on this earth can hear, because whoever
+sent the first request is dead and the provider cannot be asked about what it did.
 
 To add one: a line in `FAULTS`.
 """
@@ -101,6 +102,7 @@ class Fault:
     `declared`  what the tool's author says; the figures after it are what the provider does.
     `needs_person`  whether in this world only a person can settle a doubt, whatever the provider.
     `has_hasty_person`  one who looks into the books at once, and answers.
+    `is_audited`  whether the guard asks the lookup once more, when all has landed and shows.
     """
 
     name: str
@@ -114,6 +116,7 @@ class Fault:
     is_alone: bool = False
     needs_person: bool = False
     has_hasty_person: bool = False
+    is_audited: bool = False
     is_true: bool = True
     beyond_sight: bool = False
     declared: Declared = TRUE
@@ -355,10 +358,37 @@ FAULTS: Final = (
         forgets_keys_after_ms=0,
         lease_ms=SHORT_LEASE_MS,
     ),
-    # ---- the same, and whoever sent the first request is dead: nobody is left to hear of the second effect
+    # ---- the same, and whoever sent the first request is dead: where there is a lookup, an audit has to tell of it
     Fault(
         name="broken, sender dead: a request lands after its deadline",
-        meaning="Held until recovery has sent another one; its sender was killed.",
+        meaning="Held until recovery has sent another one; its sender was killed. A key makes one of the two; "
+        "a lookup shows both to an audit.",
+        providers=(HONOURS_KEYS, HAS_LOOKUP),
+        strikes=(OnWire(strike=Strike.HOLD),),
+        struck=TOOL_NAMES,
+        deed=Deed.KILL,
+        where=sent,
+        is_true=False,
+        is_audited=True,
+        drops_late=False,
+    ),
+    Fault(
+        name="broken, sender dead: the lookup lags longer than declared",
+        meaning="The lookup does not show the effect until the run has ended; whoever caused it was killed. "
+        "An audit asks again.",
+        providers=(HAS_LOOKUP,),
+        deed=Deed.KILL,
+        where=happened_and_unrecorded,
+        is_true=False,
+        is_audited=True,
+        lag_ms=FOR_EVER_MS,
+    ),
+    # ---- and where there is none, nobody can see it
+    Fault(
+        name="broken, sender dead, nobody to ask: a request lands after its deadline",
+        meaning="Held until recovery has sent another one; its sender was killed. Nobody can see it: "
+        "the provider is blind.",
+        providers=(BLIND,),
         strikes=(OnWire(strike=Strike.HOLD),),
         struck=TOOL_NAMES,
         deed=Deed.KILL,
@@ -368,18 +398,9 @@ FAULTS: Final = (
         drops_late=False,
     ),
     Fault(
-        name="broken, sender dead: the lookup lags longer than declared",
-        meaning="The lookup never shows the effect; whoever caused it was killed.",
-        providers=(HAS_LOOKUP,),
-        deed=Deed.KILL,
-        where=happened_and_unrecorded,
-        is_true=False,
-        beyond_sight=True,
-        lag_ms=FOR_EVER_MS,
-    ),
-    Fault(
-        name="broken, sender dead: keys are forgotten before key_ttl",
-        meaning="The provider forgets each key at once; whoever sent first was killed.",
+        name="broken, sender dead, nobody to ask: keys are forgotten before key_ttl",
+        meaning="The provider forgets each key at once; whoever sent first was killed. Nobody can see it: "
+        "no lookup is declared, and nobody is left who has the first answer.",
         providers=(HONOURS_KEYS,),
         deed=Deed.KILL,
         where=happened_and_unrecorded,

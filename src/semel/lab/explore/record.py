@@ -51,6 +51,8 @@ def steps_of(ran: Ran) -> list[str]:
         for number, act in enumerate(plan.acts, 1)
         if act.deed in (Deed.STOP, Deed.RIVAL)
     )
+    if fault.is_audited:
+        steps.append("one more process: an audit, when all has landed and shows")
     return [*steps, f"the provider's books: {'; '.join(ran.ledger) or 'empty'}", _found(ran)]
 
 

@@ -124,8 +124,9 @@ def _notes(found: Explored, controls: Sequence[Caught]) -> list[str]:
     notes = []
     if unseen:
         notes.append(
-            f"Where a declaration was broken and the first sender is dead ({'; '.join(unseen)}), nobody is left to "
-            "hear of the second effect: these duplicates are silent, and only the provider's books show them."
+            "Where a declaration was broken, the first sender is dead and there is no lookup "
+            f"({'; '.join(unseen)}), nobody can see the second effect: these duplicates are silent, and only the "
+            "provider's books show them."
         )
     if controls:
         notes.append(

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast
 
 from semel import lifecycle
 from semel.lifecycle import TERMINAL
-from semel.model import Event, Insert, Move, Operation, State, Write
+from semel.model import Event, Insert, Move, Note, Operation, State, Write
 from semel.ports import Outcome, Store
 
 ApplyOne: TypeAlias = Callable[[Store, Write], Outcome]
@@ -176,6 +176,14 @@ def dropping_late_results(store: Store, write: Write) -> Outcome:
     if isinstance(write, Move) and write.event is Event.COMMITTED and not outcome.applied:
         return Outcome(True, write.after)
     return outcome
+
+
+@tampering
+def keeping_divergences_to_itself(store: Store, write: Write) -> Outcome:
+    """Whatever it is told happened twice, its history does not say so."""
+    if isinstance(write, Note) and write.entry.event is Event.DIVERGED:
+        return Outcome(True)
+    return _apply(store, write)
 
 
 # ------------------------------------------------------------------ small

@@ -214,4 +214,12 @@ MUTANTS: Final = (
         places=hearing.without_the_step,
     ),
 )
+NOT_SIMULATED: Final = (
+    Mutant(
+        name="keeps divergences to itself",
+        broken="An effect beyond the first that it is shown, or comes back with, is not written down.",
+        opens="a declaration that was false",
+        store=storing.keeping_divergences_to_itself,
+    ),
+)  # the simulator has no audit, and takes a divergence that was raised for told
 BY_NAME: Final[Mapping[str, Mutant]] = {mutant.name: mutant for mutant in MUTANTS}
