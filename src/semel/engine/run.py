@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from semel import keys, lifecycle
 from semel.engine import calls, refusals
+from semel.engine.awaiting import in_thread
 from semel.engine.call import CURRENT_CALL, call_of
 from semel.engine.compensate import Named, compensate, compensate_async, named_keys
 from semel.engine.core import Core
@@ -112,9 +113,7 @@ class RunCore:
 
     async def call_async(self, tool: Tool, arguments: Mapping[str, Any], step: str, call_id: str) -> Any:
         if not tool.is_async:
-            import asyncio  # slow to import, only for async callers
-
-            return await asyncio.to_thread(self.call_sync, tool, arguments, step, call_id)
+            return await in_thread(self.call_sync, tool, arguments, step, call_id)
         if isinstance(tool.effect, Safe):
             return await tool.fn(**arguments, **self._safe_extras(tool, arguments, step, call_id))
         intent = self.intent(tool, arguments, step, call_id)
