@@ -93,6 +93,19 @@ class Call:
             values.canonical(self._arguments)
         except UsageError as wrong:
             return str(wrong)
+        return self._has_no_identity()
+
+    def _has_no_identity(self) -> str | None:
+        """A function given as `once_per` may not be made for whatever a model comes up with."""
+        if not isinstance(self._tool, Tool):
+            return None
+        try:
+            values.canonical(list(self._tool.business_identity(self._arguments) or ()))
+        except Exception as wrong:
+            return (
+                f"{self._call.name} cannot be told from others with these arguments ({describe(wrong)}). Nothing "
+                "was sent."
+            )
         return None
 
     # -------------------------------------------------------------- what is known of it already
@@ -215,6 +228,8 @@ class Call:
         except ClaimLost:
             raise
         except NotSent as not_sent:
+            if isinstance(tool.effect, Atomic) and not_sent.key in (None, self._key):
+                return (yield self._record(GIVEN_UP, self._told_if_nothing_happened(not_sent)))
             return (yield from self._give_up(not_sent))
         except (OutcomeUnknown, PausedForPerson) as doubt:
             return (yield from self._tell_of_doubt(tool, doubt))
@@ -294,14 +309,16 @@ class Call:
 
     def _hold_back(self, tool: Tool, earlier: Operation) -> Course:
         try:
-            yield self._make_earlier(tool, earlier)
+            if earlier.reaped_at is None:  # else it has ended, and its arguments are deleted
+                yield self._make_earlier(tool, earlier)
         except (OutcomeUnknown, PausedForPerson) as doubt:
             raise self._shown_to_person(doubt, earlier) from doubt
         except (Rejected, PreviouslyFailed, ResultLost, Reaped):
             pass  # it has ended; the record says how
         ended = yield Do(lambda: self._life.guard.read(earlier.key))
         is_same = likeness(values.decode(earlier.arguments), self._arguments) is Likeness.SAME
-        content = advice.content_of(ended) if is_same else advice.held_back(ended)
+        is_told = is_same and ended.reaped_at is None
+        content = advice.content_of(ended) if is_told else advice.held_back(ended)
         content, _ = yield self._record(HELD, [content, earlier.key])
         return content
 
