@@ -455,3 +455,17 @@ def test_arguments_that_the_business_identity_cannot_be_made_of_are_the_models_m
     assert (wrong["outcome"], wrong["retryable"], renewed) == ("did_not_happen", False, "renewed")
     assert "no attribute 'lower'" in wrong["error"]
     assert mine.run(agent).transcript == ended.transcript
+
+
+@pytest.mark.parametrize("levels", [99, 100, 101])
+def test_an_answer_that_is_too_deep_for_the_log_is_told_so_and_keeps_no_run_from_going_on(bureau, levels):
+    deep = None
+    for _ in range(levels):
+        deep = [deep]
+    mine = bureau()
+    mine.register("look", semel.Safe(), lambda: deep)
+    agent = mine.agent(Counted([say(pick("look"))]))
+    ended = mine.run(agent)
+    (answer,) = answers(ended)
+    assert answer == deep if levels < 100 else "nested deeper" in answer["error"]
+    assert mine.run(agent).transcript == ended.transcript

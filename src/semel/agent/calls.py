@@ -196,11 +196,12 @@ class Call:
     def _read(self, tool: Tool) -> Course:
         try:
             value = yield self._make(tool)
-            encoded = values.encode(value)
+            encoded = values.encode([value])  # as deep as it will lie in the log
         except Exception as error:
             content = self._told_if_nothing_happened(error)
             return (yield self._record(READ, content))
-        return (yield self._record(READ, values.decode(encoded)))
+        (kept,) = values.decode(encoded)
+        return (yield self._record(READ, kept))
 
     def _told_if_nothing_happened(self, error: Exception) -> Any:
         """Of a tool whose error leaves no effect. Raises it where it is not for the model to hear."""
