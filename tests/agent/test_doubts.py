@@ -469,3 +469,34 @@ def test_an_answer_that_is_too_deep_for_the_log_is_told_so_and_keeps_no_run_from
     (answer,) = answers(ended)
     assert answer == deep if levels < 100 else "nested deeper" in answer["error"]
     assert mine.run(agent).transcript == ended.transcript
+
+
+def test_a_business_event_that_was_undone_is_told_as_such_and_keeps_no_other_run_from_going_on(bureau):
+    mine = bureau()
+    renew = mine.guard.tool(effect=IDEMPOTENT, once_per="period", name="renew")(lambda period: "renewed")
+    renew.compensation(effect=IDEMPOTENT, name="refund")(lambda arguments, result: None)
+    mine.tools["renew"] = renew
+    agent = mine.agent(Counted([say(pick("renew", period="may"))]))
+    mine.run(agent, run_id="first")
+    assert mine.guard.compensate("first") != []
+    ended = mine.run(agent, run_id="second")
+    (answer,) = answers(ended)
+    assert (answer["outcome"], answer["retryable"]) == ("did_not_happen", False)
+    assert "was compensated" in answer["error"]
+    assert mine.run(agent, run_id="second").transcript == ended.transcript
+    with pytest.raises(semel.Compensated):
+        mine.run(agent, run_id="first")
+
+
+def test_a_run_that_is_undone_while_it_is_at_work_is_not_told_to_its_model(bureau):
+    mine = bureau()
+    renew = mine.guard.tool(effect=IDEMPOTENT, once_per="period", name="renew")(lambda period: "renewed")
+    renew.compensation(effect=IDEMPOTENT, name="refund")(lambda arguments, result: None)
+    mine.tools["renew"] = renew
+
+    def undone_meanwhile(messages):
+        mine.guard.compensate(RUN_ID)
+        return say(pick("renew", period="june"))
+
+    with pytest.raises(semel.Compensated):
+        mine.run(mine.agent(Counted([say(pick("renew", period="may")), undone_meanwhile])))

@@ -17,7 +17,7 @@ from __future__ import annotations
 import copy
 from typing import Any, Final, NamedTuple
 
-from semel import lifecycle, values
+from semel import keys, lifecycle, values
 from semel.agent import advice
 from semel.agent.fits import difference
 from semel.agent.life import Life
@@ -42,6 +42,7 @@ from semel.engine.verdicts import describe
 from semel.errors import (
     ClaimHeld,
     ClaimLost,
+    Compensated,
     KeyReused,
     NotSent,
     OutcomeUnknown,
@@ -226,6 +227,10 @@ class Call:
             raise reused
         except (Rejected, PreviouslyFailed) as refused:
             return (yield from self._refused(refused))
+        except Compensated as undone:
+            if not (yield Do(self._is_served_by_another)):
+                raise
+            return (yield self._record(SERVED, advice.did_not_happen(str(undone))))
         except ClaimLost:
             raise
         except NotSent as not_sent:
@@ -239,6 +244,11 @@ class Call:
                 raise
             return (yield self._record(GIVEN_UP, self._told_if_nothing_happened(error)))
         return (yield from self._served(tool, advice.as_recorded(value)))
+
+    def _is_served_by_another(self) -> bool:
+        """Whether neither this call nor its run was undone, so that only the business event can have been."""
+        guard, run_id = self._life.guard, self._life.run_id
+        return guard.read(self._key) is None and guard.read(keys.saga_key(guard.namespace, run_id)) is None
 
     def _refused(self, refused: SemelError) -> Course:
         operation = yield Do(lambda: self._life.guard.read(refused.key or self._key))
