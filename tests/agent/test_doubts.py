@@ -500,3 +500,19 @@ def test_a_run_that_is_undone_while_it_is_at_work_is_not_told_to_its_model(burea
 
     with pytest.raises(semel.Compensated):
         mine.run(mine.agent(Counted([say(pick("renew", period="may")), undone_meanwhile])))
+
+
+def test_a_business_event_whose_record_is_past_retention_is_told_to_have_happened(bureau):
+    mine = bureau()
+    mine.register("renew", IDEMPOTENT, lambda period: mine.ledger.enter("renew"), once_per="period")
+    agent = mine.agent(Counted([say(pick("renew", period="may"))]))
+    mine.run(agent, run_id="first")
+    while not mine.guard.reap(older_than=timedelta(0)):
+        continue  # until the store's clock has moved on
+    ended = mine.run(agent, run_id="second")
+    (answer,) = answers(ended)
+    assert (answer["outcome"], answer["retryable"]) == ("happened", False)
+    assert mine.run(agent, run_id="second").transcript == ended.transcript
+    assert len(mine.ledger.lines("renew")) == 1
+    with pytest.raises(semel.Reaped):
+        mine.run(agent, run_id="first")

@@ -231,6 +231,10 @@ class Call:
             if not (yield Do(self._is_served_by_another)):
                 raise
             return (yield self._record(SERVED, advice.did_not_happen(str(undone))))
+        except Reaped as stale:
+            if stale.key == self._key:  # this run's own record: no transcript can be told any more
+                raise
+            return (yield self._record(SERVED, advice.past_retention()))
         except ClaimLost:
             raise
         except NotSent as not_sent:
