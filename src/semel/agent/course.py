@@ -109,10 +109,18 @@ class RunCourse:
             self._release(has_ended=False)
             raise
         except BaseException:
-            yield Do(lambda: self._release(has_ended=False))
+            yield from self._let_go(has_ended=False)
             raise
-        yield Do(lambda: self._release(has_ended=True))
+        yield from self._let_go(has_ended=True)
         return ended
+
+    def _let_go(self, *, has_ended: bool) -> Course:
+        try:
+            yield Do(lambda: self._release(has_ended=has_ended))
+        finally:
+            self._release(
+                has_ended=has_ended
+            )  # interrupted before it was done: else it were renewed for ever
 
     def _release(self, *, has_ended: bool) -> None:
         claim, self._claim = self._claim, None
