@@ -263,6 +263,29 @@ def test_a_failure_that_another_try_cannot_help_is_not_tried_again(bureau):
     assert model.asked == 1
 
 
+@pytest.mark.parametrize("seconds", [3_600, float("inf")])
+def test_a_provider_that_wants_to_be_left_alone_for_long_is_not_sat_out(bureau, seconds):
+    mine, model = bureau(), Drops(1, retry_after_seconds=seconds)
+    with pytest.raises(ModelFailed) as failed:
+        mine.run(mine.agent(model, model_tries=5))
+    assert (model.asked, failed.value.retry_after_seconds) == (1, seconds)
+
+
+def test_a_run_that_rests_before_it_asks_again_hears_that_it_is_to_stop(bureau):
+    mine = bureau()
+
+    class Cancelled(Drops):
+        def next_turn(self, *given, **options):
+            agent.cancel(RUN_ID)
+            return super().next_turn(*given, **options)
+
+    model = Cancelled(1, retry_after_seconds=500)
+    agent = mine.agent(model, model_tries=2)
+    with pytest.raises(RunCancelled):
+        mine.run(agent)
+    assert model.asked == 1
+
+
 def test_any_other_error_of_the_model_passes_as_it_is(bureau):
     class Broken:
         def next_turn(self, messages, tools, *, on_text=None):

@@ -83,6 +83,19 @@ def test_a_tool_that_only_reads_may_be_asked_again_when_its_provider_says_so(bur
     assert (answer["retryable"], answer["retry_after_seconds"]) == (True, 10)
 
 
+def test_what_a_transaction_did_not_send_may_be_asked_for_again_too(bureau):
+    mine = bureau()
+
+    def grant(*, tx):
+        raise semel.NotSent("turned away", retry_after=IN_TEN)
+
+    mine.register("grant", semel.Atomic(), grant)
+    agent = mine.agent(Counted([say(pick("grant"))]))
+    ended = mine.run(agent)
+    assert answers(ended) == [no("NotSent: turned away", retryable=True, after=10)]
+    assert mine.run(agent).transcript == ended.transcript
+
+
 @pytest.mark.parametrize("effect", [semel.Safe(), IDEMPOTENT, semel.Unsafe()], ids=lambda effect: effect.name)
 def test_what_never_left_may_be_asked_for_again_after_the_providers_own_pause(bureau, effect):
     answer = told_of(bureau(), effect, semel.NotSent("turned away", retry_after=IN_TEN))
@@ -290,6 +303,20 @@ def test_what_was_told_as_unknown_and_is_cleared_afterwards_runs_when_the_run_is
         assert mine.sent() == ["ann"]
 
 
+def test_a_doubt_that_was_settled_and_is_past_retention_by_now_does_not_keep_the_run_from_going_on(bureau):
+    mine = after_a_time_out(bureau())
+    agent, pause = told_and_held_back(mine, REPEATED)
+    mine.guard.resolve(pause.key, semel.ItHappened("posted"), **ANSWER)
+    while not mine.guard.reap(older_than=timedelta(0)):
+        continue  # until the store's clock has moved on
+    ended = mine.run(agent)
+    first, held = answers(ended)
+    assert first == UNKNOWN
+    assert "that one happened" in held["error"]
+    assert mine.run(agent).transcript == ended.transcript
+    assert mine.sent() == ["ann"]
+
+
 @pytest.mark.parametrize("tool", ["send", "charge"])
 def test_where_evidence_or_the_key_can_tell_the_held_call_needs_no_person(bureau, tool):
     mine = after_a_time_out(bureau(wait=timedelta(0)))
@@ -375,6 +402,13 @@ def test_with_a_business_identity_a_reworded_call_under_a_new_id_is_the_first_on
         ),
         ({"who": {"id": "a", "name": "Ann S."}}, {"who": {"id": "a", "name": "Ann Smith"}}, Likeness.NEAR),
         ({"n": 10**400}, {"n": 1.5}, Likeness.DIFFERENT),
+        ({"n": float("inf")}, {"n": 1}, Likeness.DIFFERENT),
+        ({"iban": "12345678901234567"}, {"iban": "12345678901234568"}, Likeness.DIFFERENT),
+        ({"iban": "12345678901234567.0"}, {"iban": 12345678901234567}, Likeness.SAME),
+        ({"account": 1234567890123}, {"account": 1234567890124}, Likeness.DIFFERENT),
+        ({"cents": 1234567890123_00}, {"dollars": 1234567890123}, Likeness.NEAR),
+        ({"n": "9" * 400}, {"n": "8" * 400}, Likeness.DIFFERENT),
+        ({"n": "9" * 400}, {"n": "9"}, Likeness.NEAR),
     ],
     ids=str,
 )
@@ -410,3 +444,75 @@ def test_an_answer_of_the_first_intent_of_its_event_is_kept_whatever_becomes_of_
     assert answers(told) == [no("Rejected: declined")]
     assert mine.run(agent).transcript == told.transcript
     assert mine.sent("renew") == ["ann"], "it was made when its run was only told again"
+
+
+def test_arguments_that_the_business_identity_cannot_be_made_of_are_the_models_mistake_to_hear_of(bureau):
+    mine = bureau()
+    mine.register("renew", IDEMPOTENT, lambda period: "renewed", once_per=lambda period: period.lower())
+    agent = mine.agent(Counted([say(pick("renew", period=12)), say(pick("renew", period="MAY"))]))
+    ended = mine.run(agent)
+    wrong, renewed = answers(ended)
+    assert (wrong["outcome"], wrong["retryable"], renewed) == ("did_not_happen", False, "renewed")
+    assert "no attribute 'lower'" in wrong["error"]
+    assert mine.run(agent).transcript == ended.transcript
+
+
+@pytest.mark.parametrize("levels", [99, 100, 101])
+def test_an_answer_that_is_too_deep_for_the_log_is_told_so_and_keeps_no_run_from_going_on(bureau, levels):
+    deep = None
+    for _ in range(levels):
+        deep = [deep]
+    mine = bureau()
+    mine.register("look", semel.Safe(), lambda: deep)
+    agent = mine.agent(Counted([say(pick("look"))]))
+    ended = mine.run(agent)
+    (answer,) = answers(ended)
+    assert answer == deep if levels < 100 else "nested deeper" in answer["error"]
+    assert mine.run(agent).transcript == ended.transcript
+
+
+def test_a_business_event_that_was_undone_is_told_as_such_and_keeps_no_other_run_from_going_on(bureau):
+    mine = bureau()
+    renew = mine.guard.tool(effect=IDEMPOTENT, once_per="period", name="renew")(lambda period: "renewed")
+    renew.compensation(effect=IDEMPOTENT, name="refund")(lambda arguments, result: None)
+    mine.tools["renew"] = renew
+    agent = mine.agent(Counted([say(pick("renew", period="may"))]))
+    mine.run(agent, run_id="first")
+    assert mine.guard.compensate("first") != []
+    ended = mine.run(agent, run_id="second")
+    (answer,) = answers(ended)
+    assert (answer["outcome"], answer["retryable"]) == ("did_not_happen", False)
+    assert "was compensated" in answer["error"]
+    assert mine.run(agent, run_id="second").transcript == ended.transcript
+    with pytest.raises(semel.Compensated):
+        mine.run(agent, run_id="first")
+
+
+def test_a_run_that_is_undone_while_it_is_at_work_is_not_told_to_its_model(bureau):
+    mine = bureau()
+    renew = mine.guard.tool(effect=IDEMPOTENT, once_per="period", name="renew")(lambda period: "renewed")
+    renew.compensation(effect=IDEMPOTENT, name="refund")(lambda arguments, result: None)
+    mine.tools["renew"] = renew
+
+    def undone_meanwhile(messages):
+        mine.guard.compensate(RUN_ID)
+        return say(pick("renew", period="june"))
+
+    with pytest.raises(semel.Compensated):
+        mine.run(mine.agent(Counted([say(pick("renew", period="may")), undone_meanwhile])))
+
+
+def test_a_business_event_whose_record_is_past_retention_is_told_to_have_happened(bureau):
+    mine = bureau()
+    mine.register("renew", IDEMPOTENT, lambda period: mine.ledger.enter("renew"), once_per="period")
+    agent = mine.agent(Counted([say(pick("renew", period="may"))]))
+    mine.run(agent, run_id="first")
+    while not mine.guard.reap(older_than=timedelta(0)):
+        continue  # until the store's clock has moved on
+    ended = mine.run(agent, run_id="second")
+    (answer,) = answers(ended)
+    assert (answer["outcome"], answer["retryable"]) == ("happened", False)
+    assert mine.run(agent, run_id="second").transcript == ended.transcript
+    assert len(mine.ledger.lines("renew")) == 1
+    with pytest.raises(semel.Reaped):
+        mine.run(agent, run_id="first")

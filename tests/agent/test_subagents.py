@@ -186,3 +186,18 @@ def test_killed_anywhere_in_a_sub_agent_it_resumes_with_its_parent(tmp_path, pla
     again = [("clerk", int(place[-1]))] if place.startswith("asked") else []
     assert sorted(asked) == sorted([("parent", 1), ("parent", 2), ("clerk", 1), ("clerk", 2), *again])
     assert mine.sent() == ["ann"]
+
+
+def test_a_call_id_of_any_length_names_a_run_that_can_be_indexed(bureau):
+    """A PostgreSQL index takes no row of more than 2,700 bytes, and some providers' call ids are longer."""
+    mine = bureau()
+    worker = mine.agent(Counted([say(pick("send", to="ann"))]))
+    long = "é" * 20_000
+    calls = [pick("worker", f"{long}{number}", task="go") for number in (1, 2)]
+    parent = mine.agent(Counted([say(*calls)]), tools=[worker.as_tool("worker", "Works.")])
+    runs = {sub_run_id("", RUN_ID, "1", f"id:{call.id}") for call in calls}
+    ended = mine.run(parent)
+    assert len(runs) == 2
+    assert all(len(run_id.encode()) < 2_700 and mine.log(run_id)[0] == "input" for run_id in runs)
+    assert mine.sent() == ["ann", "ann"]
+    assert mine.run(parent).transcript == ended.transcript

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import signal
@@ -9,13 +10,15 @@ import threading
 from datetime import timedelta
 
 import pytest
-from bureau import OPENING, RUN_ID, Bureau, answers, pick, say
+from bureau import OPENING, RUN_ID, Bureau, Counted, answers, pick, say
 from workbench import FORKS, PATIENCE_SECONDS, Child, Ledger, kill, stop_myself, wait_until
 
 import semel
 from semel.agent import ProgramChanged, RunHeld, RunTakenOver, ScriptedModel
 from semel.agent.life import core_of
 from semel.agent.log import RESUMED, RunLog
+from semel.agent.stop import Stop
+from semel.agent.sync import _carry_out as carry_out
 
 LONG = timedelta(seconds=PATIENCE_SECONDS)
 NO_TIME = timedelta(0)
@@ -265,3 +268,38 @@ def test_a_run_that_has_ended_is_never_written_to_again(folder):
     with pytest.raises(ProgramChanged):
         mine.agent(Asked(folder), tools={"look": mine.tools["look"]}).run(OPENING, run_id=RUN_ID)
     mine.guard.close()
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["ends", "fails"])
+def test_a_run_that_is_interrupted_between_any_two_steps_lets_go_of_it(tmp_path, fails):
+    """As a Ctrl-C does it: the claim would otherwise be renewed for as long as the process lives."""
+    mine = Bureau(tmp_path)
+    agent = mine.agent(Counted([say(pick("send", to="ann"))]), wait=timedelta(0))
+    broken = mine.agent(Counted([lambda messages: 1 / 0]), wait=timedelta(0))
+    for steps in itertools.count():
+        run_id = f"run-{steps}"
+        course = (broken if fails else agent).course(OPENING, run_id, stop=Stop(run_id))
+        has_ended = follow(course, steps)
+        assert mine.run(agent, run_id=run_id).text == "done"
+        if has_ended:
+            break
+    assert steps > 4, "it was hardly begun"
+    mine.guard.close()
+
+
+def follow(course, steps):
+    """So many steps, and then an end to it; whether it had come to its own end."""
+    resume, answer = course.send, None
+    try:
+        for _ in range(steps):
+            step = resume(answer)
+            try:
+                answer, resume = carry_out(step), course.send
+            except Exception as problem:
+                answer, resume = problem, course.throw
+        resume(answer)
+    except (StopIteration, ZeroDivisionError):
+        return True
+    finally:
+        course.close()
+    return False

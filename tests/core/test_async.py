@@ -451,3 +451,24 @@ def test_a_guard_serves_one_event_loop_after_another_and_several_at_once(guard, 
             thread.join()
     assert said == [["charged"] * 5] * 8
     assert len(ledger.lines()) == 40
+
+
+@pytest.mark.parametrize("effect", [semel.Safe(), semel.Atomic()], ids=lambda effect: effect.name)
+def test_a_plain_tool_that_raises_stop_iteration_does_not_leave_its_caller_waiting(guard, effect):
+    """No future takes a `StopIteration`; it is told as where it leaves a coroutine."""
+
+    def stop():
+        return next(iter([]))
+
+    def stop_within(*, tx):
+        return stop()
+
+    tool = guard.tool(effect=effect, name="stop")(stop_within if isinstance(effect, semel.Atomic) else stop)
+
+    async def enter():
+        async with guard.run("run") as run:
+            await asyncio.wait_for(run.call(tool), PATIENCE_SECONDS)
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        asyncio.run(enter())
+    assert guard.store.read_run("", "run") == []

@@ -370,6 +370,23 @@ def test_what_only_a_person_can_know_keeps_the_saga_open_until_they_say(tmp_path
     assert mine.guard.open_sagas() == []
 
 
+def test_what_a_person_cleared_while_it_could_still_land_is_asked_again_before_it_is_undone(guard, clock):
+    @guard.tool(effect=semel.Unsafe(request_deadline=timedelta(minutes=1)), name="letter")
+    def letter():
+        raise TimeoutError
+
+    with guard.run("run") as run, pytest.raises(semel.PausedForPerson) as asked:
+        run.call(letter)
+    guard.resolve(asked.value.key, semel.RunIt(), by="ann", why="not there")
+    clock.advance(timedelta(hours=1))
+    with pytest.raises(semel.PausedForPerson, match="look again") as again:
+        guard.compensate("run")
+    assert again.value.key == asked.value.key
+    guard.resolve(asked.value.key, semel.GiveUp(), by="ann", why="looked again")
+    assert guard.compensate("run") == []
+    assert guard.open_sagas() == []
+
+
 def test_what_could_be_sent_again_to_find_out_is_not_it_is_asked(tmp_path, office):
     kill(call_and_die, tmp_path, "claimed", "charge")
     mine = office()

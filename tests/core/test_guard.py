@@ -72,6 +72,55 @@ def test_two_legitimate_equal_calls_both_run(guard, ledger):
     assert len(ledger.lines()) == 2
 
 
+def test_a_resumed_run_that_replays_a_tool_which_calls_another_loses_and_repeats_nothing(guard, ledger):
+    """The inner call has no place among the run's own: a replay of the outer one does not come to it."""
+
+    @guard.tool(effect=semel.Unsafe())
+    def mail(to):
+        ledger.enter("mail", to)
+
+    @guard.tool(effect=semel.Unsafe())
+    def renew(to):
+        mail(to)
+
+    def life(*, dies=False):
+        with guard.run("run") as run, suppress(KeyboardInterrupt):
+            run.call(renew, "ann")
+            if dies:
+                raise KeyboardInterrupt
+            run.call(mail, "ann")
+
+    life(dies=True)
+    life()
+    life()
+    assert len(ledger.lines("mail")) == 2, "one by renew, and one that the run itself means"
+
+
+def test_another_attempt_at_a_tool_comes_to_the_same_inner_calls(guard, ledger, engine):
+    tries = iter("12")
+
+    def mail(to):
+        ledger.enter("mail", to)
+
+    inner = register(guard, engine, mail, effect=semel.Unsafe())
+
+    def turned_away_once():
+        if next(tries) == "1":
+            raise semel.NotSent("busy")
+
+    def renew():
+        inner("ann")
+        turned_away_once()
+
+    async def renew_async():
+        await inner("ann")
+        turned_away_once()
+
+    options = {"effect": semel.Unsafe(), "attempts": 2, "name": "renew"}
+    call(guard, engine, "run", guard.tool(**options)(renew if engine == "sync" else renew_async))
+    assert len(ledger.lines("mail")) == 1
+
+
 def test_one_id_is_one_run_and_another_id_or_namespace_is_another(open_guard, ledger, engine):
     for namespace in ("", "shop"):
         guard = open_guard(namespace=namespace)

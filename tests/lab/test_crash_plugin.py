@@ -115,6 +115,18 @@ def test_what_cannot_be_tried_fails_in_one_line_without_a_stack(session, call, c
     assert "campaign.py" not in ended.stdout
 
 
+def test_windows_named_one_by_one_in_the_marker_all_count(session):
+    ended = session("""
+import pytest
+
+@pytest.mark.crash("W2", "W9")
+def test_my_agent(crash_lab):
+    crash_lab.run("crash_programs:naive")
+""")
+    assert ended.returncode == 1
+    assert "'W9' is not a valid Window" in ended.stdout
+
+
 def test_the_marker_is_registered_and_shown(session):
     ended = session("", "--markers")
     assert "@pytest.mark.crash(windows)" in ended.stdout

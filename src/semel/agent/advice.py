@@ -107,6 +107,11 @@ def happened_without_result() -> Told:
     return happened("it happened; its result could not be recorded")
 
 
+def past_retention() -> Told:
+    """Of a business event that an earlier run has seen to."""
+    return happened("it happened long ago; its result is past retention")
+
+
 def held_back(earlier: Operation) -> Told:
     """Of a call that was not run because it could have been an earlier one in other words."""
     became = "happened" if earlier.state is State.COMMITTED else "did not happen and will not"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from semel.agent.steps import Ask, Course, Delegate, Do, Ended, Make, Pause, Raised, Returned, Step, Together
+from semel.engine.awaiting import in_thread
 from semel.engine.run import CURRENT_RUN, AsyncRun
 
 
@@ -61,7 +62,7 @@ async def _ask(step: Ask) -> Any:
     model, messages, specs, on_text = step
     if asyncio.iscoroutinefunction(model.next_turn):
         return await model.next_turn(messages, specs, on_text=on_text)
-    return await asyncio.to_thread(model.next_turn, messages, specs, on_text=on_text)
+    return await in_thread(model.next_turn, messages, specs, on_text=on_text)
 
 
 async def _make(step: Make) -> Any:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import copy
 from typing import Any, Final, NamedTuple
 
-from semel import lifecycle, values
+from semel import keys, lifecycle, values
 from semel.agent import advice
 from semel.agent.fits import difference
 from semel.agent.life import Life
@@ -42,6 +42,7 @@ from semel.engine.verdicts import describe
 from semel.errors import (
     ClaimHeld,
     ClaimLost,
+    Compensated,
     KeyReused,
     NotSent,
     OutcomeUnknown,
@@ -93,6 +94,19 @@ class Call:
             values.canonical(self._arguments)
         except UsageError as wrong:
             return str(wrong)
+        return self._has_no_identity()
+
+    def _has_no_identity(self) -> str | None:
+        """A function given as `once_per` may not be made for whatever a model comes up with."""
+        if not isinstance(self._tool, Tool):
+            return None
+        try:
+            values.canonical(list(self._tool.business_identity(self._arguments) or ()))
+        except Exception as wrong:
+            return (
+                f"{self._call.name} cannot be told from others with these arguments ({describe(wrong)}). Nothing "
+                "was sent."
+            )
         return None
 
     # -------------------------------------------------------------- what is known of it already
@@ -183,11 +197,12 @@ class Call:
     def _read(self, tool: Tool) -> Course:
         try:
             value = yield self._make(tool)
-            encoded = values.encode(value)
+            encoded = values.encode([value])  # as deep as it will lie in the log
         except Exception as error:
             content = self._told_if_nothing_happened(error)
             return (yield self._record(READ, content))
-        return (yield self._record(READ, values.decode(encoded)))
+        (kept,) = values.decode(encoded)
+        return (yield self._record(READ, kept))
 
     def _told_if_nothing_happened(self, error: Exception) -> Any:
         """Of a tool whose error leaves no effect. Raises it where it is not for the model to hear."""
@@ -212,9 +227,19 @@ class Call:
             raise reused
         except (Rejected, PreviouslyFailed) as refused:
             return (yield from self._refused(refused))
+        except Compensated as undone:
+            if not (yield Do(self._is_served_by_another)):
+                raise
+            return (yield self._record(SERVED, advice.did_not_happen(str(undone))))
+        except Reaped as stale:
+            if stale.key == self._key:  # this run's own record: no transcript can be told any more
+                raise
+            return (yield self._record(SERVED, advice.past_retention()))
         except ClaimLost:
             raise
         except NotSent as not_sent:
+            if isinstance(tool.effect, Atomic) and not_sent.key in (None, self._key):
+                return (yield self._record(GIVEN_UP, self._told_if_nothing_happened(not_sent)))
             return (yield from self._give_up(not_sent))
         except (OutcomeUnknown, PausedForPerson) as doubt:
             return (yield from self._tell_of_doubt(tool, doubt))
@@ -223,6 +248,11 @@ class Call:
                 raise
             return (yield self._record(GIVEN_UP, self._told_if_nothing_happened(error)))
         return (yield from self._served(tool, advice.as_recorded(value)))
+
+    def _is_served_by_another(self) -> bool:
+        """Whether neither this call nor its run was undone, so that only the business event can have been."""
+        guard, run_id = self._life.guard, self._life.run_id
+        return guard.read(self._key) is None and guard.read(keys.saga_key(guard.namespace, run_id)) is None
 
     def _refused(self, refused: SemelError) -> Course:
         operation = yield Do(lambda: self._life.guard.read(refused.key or self._key))
@@ -294,14 +324,16 @@ class Call:
 
     def _hold_back(self, tool: Tool, earlier: Operation) -> Course:
         try:
-            yield self._make_earlier(tool, earlier)
+            if earlier.reaped_at is None:  # else it has ended, and its arguments are deleted
+                yield self._make_earlier(tool, earlier)
         except (OutcomeUnknown, PausedForPerson) as doubt:
             raise self._shown_to_person(doubt, earlier) from doubt
         except (Rejected, PreviouslyFailed, ResultLost, Reaped):
             pass  # it has ended; the record says how
         ended = yield Do(lambda: self._life.guard.read(earlier.key))
         is_same = likeness(values.decode(earlier.arguments), self._arguments) is Likeness.SAME
-        content = advice.content_of(ended) if is_same else advice.held_back(ended)
+        is_told = is_same and ended.reaped_at is None
+        content = advice.content_of(ended) if is_told else advice.held_back(ended)
         content, _ = yield self._record(HELD, [content, earlier.key])
         return content
 

@@ -35,6 +35,10 @@ POLL_FIRST_SECONDS: Final = 0.005
 POLL_MOST_SECONDS: Final = 0.25
 RETRY_FIRST_SECONDS: Final = 1.0  # before a model that does not say how long is asked again
 RETRY_MOST_SECONDS: Final = 30.0
+REST_MOST_SECONDS: Final = (
+    600.0  # a provider that asks for more is not sat out: the caller is told, and may go on later
+)
+LISTEN_SECONDS: Final = 0.25  # how soon a rest hears that it is to stop
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,10 +109,18 @@ class RunCourse:
             self._release(has_ended=False)
             raise
         except BaseException:
-            yield Do(lambda: self._release(has_ended=False))
+            yield from self._let_go(has_ended=False)
             raise
-        yield Do(lambda: self._release(has_ended=True))
+        yield from self._let_go(has_ended=True)
         return ended
+
+    def _let_go(self, *, has_ended: bool) -> Course:
+        try:
+            yield Do(lambda: self._release(has_ended=has_ended))
+        finally:
+            self._release(
+                has_ended=has_ended
+            )  # interrupted before it was done: else it were renewed for ever
 
     def _release(self, *, has_ended: bool) -> None:
         claim, self._claim = self._claim, None
@@ -267,18 +279,25 @@ class RunCourse:
             try:
                 turn = yield Ask(self._agent.model, shown, self._agent.specs, self._on_text)
             except Exception as failure:
-                if getattr(failure, "retryable", False) is not True or tries == most:
+                rest = _rest_before(tries, failure)
+                is_worth_it = getattr(failure, "retryable", False) is True and rest <= REST_MOST_SECONDS
+                if not is_worth_it or tries == most:
                     failure.add_note(
                         f"Run {self._run_id!r} asked the model for this turn {tries} of {most} times."
                     )
                     raise
-                yield Pause(_pause_before(tries, failure))
-                life.ensure_may_go_on()
+                yield from self._rest(life, rest)
                 continue
             if not isinstance(turn, Turn):
                 raise UsageError(f"The model returned {turn!r}, which is no Turn. Nothing was recorded.")
             return turn, tries
         raise AssertionError("unreachable: the last try returns or raises")
+
+    def _rest(self, life: Life, seconds: float) -> Course:
+        while seconds > 0:
+            yield Pause(min(seconds, LISTEN_SECONDS))
+            seconds -= LISTEN_SECONDS
+            life.ensure_may_go_on()
 
     # -------------------------------------------------------------- a turn's calls
 
@@ -314,7 +333,7 @@ class RunCourse:
                 life.told_unknown.append(answer.answer[1])
 
 
-def _pause_before(tries: int, failure: Exception) -> float:
+def _rest_before(tries: int, failure: Exception) -> float:
     said = getattr(failure, "retry_after_seconds", None)
     if isinstance(said, int | float):
         return float(max(0.0, said))

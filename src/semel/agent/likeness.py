@@ -20,6 +20,7 @@ from typing import Any, Final
 
 PUNCTUATION: Final = re.compile(r"[^\w\s.@+-]|[.\-+](?!\w)|_")
 NUMBER: Final = re.compile(r"[+-]?\d+(?:\.\d+)?")
+DIGITS_MAX: Final = 300  # more is no number that anyone means
 ROUNDING: Final = 0.005
 
 
@@ -55,7 +56,10 @@ def _folded(value: Any) -> Any:
 
 def _folded_text(text: str) -> Any:
     words = " ".join(PUNCTUATION.sub(" ", text.casefold()).split())
-    return _number(float(words)) if NUMBER.fullmatch(words) else words
+    if len(words) > DIGITS_MAX or not NUMBER.fullmatch(words):
+        return words
+    whole, _, fraction = words.partition(".")
+    return float(words) if fraction.strip("0") else int(whole)  # of a long number no digit counts for nothing
 
 
 def _number(value: int | float) -> int | float:
@@ -83,11 +87,14 @@ def _is_one_word(value: Any) -> bool:
 
 
 def _may_be_another_unit(one: float, other: float) -> bool:
-    if one == 0 or other == 0 or (one < 0) != (other < 0):
+    if one == 0 or other == 0 or (one < 0) != (other < 0) or not (_is_finite(one) and _is_finite(other)):
         return False
-    try:
-        power = math.log10(abs(one)) - math.log10(abs(other))
-    except OverflowError:
-        return False
-    is_exact = isinstance(one, int) and isinstance(other, int)
-    return abs(power - round(power)) <= (1e-12 if is_exact else math.log10(1 + ROUNDING))
+    power = math.log10(abs(one)) - math.log10(abs(other))
+    if isinstance(one, int) and isinstance(other, int):
+        small, large = sorted((abs(one), abs(other)))
+        return bool(small * 10 ** abs(round(power)) == large)
+    return abs(power - round(power)) <= math.log10(1 + ROUNDING)
+
+
+def _is_finite(number: float) -> bool:
+    return isinstance(number, int) or math.isfinite(number)

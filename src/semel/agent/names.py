@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from semel import keys
 from semel.agent.turns import Turn
 from semel.engine.names import is_storable
+
+READABLE_MAX: Final = 400  # characters
+DIGEST_LENGTH: Final = 32  # hex digits, half of them the parent run's: 64 bits tell its calls apart
 
 
 def stable_id(turn: Turn, position: int) -> str:
@@ -24,7 +29,8 @@ def stable_id(turn: Turn, position: int) -> str:
 def sub_run_id(namespace: str, run_id: str, step: str, call_id: str) -> str:
     """The run inside a call of a sub-agent.
 
-    The first part is for people. The digest of all coordinates makes it unambiguous, whatever they contain.
+    The first part is for people, and cut where it gets too long to be indexed: some providers' call ids are. The
+    digest of all coordinates makes it unambiguous, whatever they contain.
     """
-    digest = keys.idempotency_key(namespace, run_id, step, call_id)[:32]  # 128 bits
-    return f"{run_id}/{step}/{call_id}@{digest}"
+    digest = keys.idempotency_key(namespace, run_id, step, call_id)
+    return f"{f'{run_id}/{step}/{call_id}'[:READABLE_MAX]}@{digest[:DIGEST_LENGTH]}"

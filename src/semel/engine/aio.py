@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from semel.engine import sync
+from semel.engine.awaiting import in_thread
 from semel.engine.call import CURRENT_CALL, call_of
 from semel.engine.course import Apply, Course, Look, Pause, Perform, Raised, Read, Returned, Step
 from semel.engine.tool import Tool
@@ -25,7 +26,7 @@ from semel.ports import Outcome
 def drive(course: Course) -> Coroutine[Any, Any, Any]:
     """To be awaited: the call's result, or what it raises."""
     if not course.tool.is_async:
-        return asyncio.to_thread(sync.drive, course)
+        return in_thread(sync.drive, course)
     return _Driver(course).drive()
 
 
@@ -135,7 +136,7 @@ async def look(tool: Tool, operation: Operation) -> Evidence:
         if asyncio.iscoroutinefunction(lookup):
             answer = await lookup(call)
         else:
-            answer = await asyncio.to_thread(lookup, call)
+            answer = await in_thread(lookup, call)
             if hasattr(answer, "__await__"):
                 answer = await answer
     except Exception as problem:

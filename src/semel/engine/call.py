@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -54,6 +55,7 @@ class Call:
     claim: HeldClaim | None = None
     steps: TakesSteps | None = None
     outbox: TakesMessages | None = None
+    inner: Iterator[int] = field(default_factory=lambda: itertools.count(1), repr=False, compare=False)
 
     @property
     def deadline_at(self) -> datetime | None:
@@ -63,6 +65,17 @@ class Call:
     def uuid(self) -> UUID:
         """The key for a provider that wants a UUID."""
         return keys.key_as_uuid(self.key)
+
+    def next_step_inside(self) -> str:
+        """The name of the next place inside this attempt, for a guarded tool that the body calls.
+
+        Counted from one at every attempt, so that another attempt comes to the same places; and apart from the
+        run's own positions, since a resumed run that replays this call does not come to them.
+        """
+        place = self.key if "/" in self.position else f"{self.position}/{self.call_id}"
+        return (
+            f"{place}/{next(self.inner)}"  # unambiguous: no "/" in a key, nor in a position that is spelt out
+        )
 
     def key_for(self, *, max_length: int) -> str:
         """The key for a provider with a length limit (16 at least)."""

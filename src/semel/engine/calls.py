@@ -8,6 +8,7 @@ from typing import Any
 
 from semel import keys
 from semel.engine import atomic, refusals, steps, sync
+from semel.engine.awaiting import in_thread
 from semel.engine.core import Core
 from semel.engine.course import Course
 from semel.engine.tool import Tool
@@ -48,7 +49,7 @@ async def drive_async(
 
     if not tool.is_async:
         whole = functools.partial(drive, core, tool, intent, arguments, recorded, may_be_undone=may_be_undone)
-        return await asyncio.to_thread(whole)
+        return await in_thread(whole)
     around = _around(core, tool, intent, may_be_undone=may_be_undone)
     try:
         return await _async_engine().drive(Course(core, around, intent, arguments, recorded))

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from semel import keys, values
+from semel.engine.awaiting import in_thread
 from semel.engine.core import Core
 from semel.engine.names import require_name, require_text
 from semel.engine.verdicts import describe
@@ -165,7 +166,7 @@ async def _deliver_async(deliver: Deliver, delivery: Delivery) -> Exception | No
         if asyncio.iscoroutinefunction(deliver):
             await deliver(delivery)
         else:
-            given = await asyncio.to_thread(deliver, delivery)
+            given = await in_thread(deliver, delivery)
             if hasattr(given, "__await__"):
                 await given
     except Exception as error:

@@ -156,7 +156,7 @@ def compensated(intent: Intent, recorded: Operation | None, what: str) -> Compen
         f"{what} was compensated, or is being: {intent.tool} (run {intent.run_id!r}, key {intent.key[:12]}…) is "
         f"not called, nor is its result given back as if all were well. Nothing was sent; the record says "
         f"{state or 'nothing of it'}. guard.open_sagas() lists what is not yet undone. To do it again, start a new "
-        "run.",
+        "run; what a tool does once per business event needs a new event.",
         key=intent.key,
         outcome=_OUTCOMES[state],
         result=_result_if_any(recorded),

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from semel import keys, lifecycle
 from semel.engine import calls, refusals
-from semel.engine.call import call_of
+from semel.engine.awaiting import in_thread
+from semel.engine.call import CURRENT_CALL, call_of
 from semel.engine.compensate import Named, compensate, compensate_async, named_keys
 from semel.engine.core import Core
 from semel.engine.intents import make_intent, original_of, with_wholes
@@ -38,6 +39,7 @@ class RunCore:
         self.tools = tools
         self._positions = itertools.count(1)
         self._inside = ""
+        self._made_inside = CURRENT_CALL.get()  # of what a tool enters itself, it counts the positions
         self._recorded: Mapping[str, Operation] = {}
         self._undone: set[str] = set()
         self._is_undone = False
@@ -56,6 +58,10 @@ class RunCore:
         return self._is_undone or key in self._undone
 
     def next_step(self) -> str:
+        """Of the call whose body runs here, if one of this run does; else of the run."""
+        call = CURRENT_CALL.get()
+        if call is not None and call is not self._made_inside and call.run_id == self.run_id:
+            return call.next_step_inside()
         return f"{self._inside}{next(self._positions)}"
 
     def inside(self, step: str, call_id: str) -> RunCore:
@@ -107,9 +113,7 @@ class RunCore:
 
     async def call_async(self, tool: Tool, arguments: Mapping[str, Any], step: str, call_id: str) -> Any:
         if not tool.is_async:
-            import asyncio  # slow to import, only for async callers
-
-            return await asyncio.to_thread(self.call_sync, tool, arguments, step, call_id)
+            return await in_thread(self.call_sync, tool, arguments, step, call_id)
         if isinstance(tool.effect, Safe):
             return await tool.fn(**arguments, **self._safe_extras(tool, arguments, step, call_id))
         intent = self.intent(tool, arguments, step, call_id)

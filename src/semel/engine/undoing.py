@@ -28,7 +28,6 @@ from semel.errors import PreviouslyFailed, Rejected, ResultLost, SagaOpen
 from semel.model import (
     Answer,
     Effect,
-    Event,
     Evidence,
     Idempotent,
     Intent,
@@ -226,6 +225,9 @@ class Undoing:
                     asked_at = self._core.store.now()
                     evidence: Evidence = yield Ask(tool, operation)
                     answer = Answer(evidence=evidence, asked_at=asked_at, fence=operation.fence)
+                case actions.LeaveInDoubt(event):  # a person cleared it while an earlier request could land
+                    leave = lifecycle.IN_DOUBT[event]
+                    operation = yield from _moved(leave(operation, now=self._core.store.now()))
                 case actions.Settle(evidence):
                     outcome = yield from settle(operation, evidence, self._core)
                     operation = _there(outcome.operation, operation)
@@ -242,7 +244,7 @@ class Undoing:
                 case actions.Wait() as wait:
                     operation = yield from self._wait(operation, wait)
                 case actions.LeaveInDoubt(event):
-                    leave = lifecycle.declare_owner_dead if event is Event.OWNER_DIED else lifecycle.expire
+                    leave = lifecycle.IN_DOUBT[event]
                     operation = yield from _moved(leave(operation, now=self._core.store.now()))
                 case action:
                     raise AssertionError(f"unreachable: {action} of what is {operation.state}")

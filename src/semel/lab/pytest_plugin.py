@@ -120,7 +120,9 @@ class CrashLab:
 
         marker = self._request.node.get_closest_marker("crash")
         if given is None and marker is not None:
-            given = marker.kwargs.get("windows", marker.args[0] if marker.args else None)
+            given = marker.kwargs.get(
+                "windows", marker.args[0] if len(marker.args) == 1 else marker.args or None
+            )
         if given is None:
             return tuple(Window)
         return tuple(Window(name) for name in ([given] if isinstance(given, str) else given))

@@ -325,3 +325,8 @@ def test_a_request_that_is_not_of_the_sdks_form_is_caught(make, server, dialect)
     """The broken twin of the requests: a description that is no text."""
     with pytest.raises(ModelFailed, match=r"is not of the SDK's form"):
         make(dialect).next_turn([ASKED], [dataclasses.replace(CHARGE, description=7)])
+
+
+def test_what_a_person_said_reaches_the_provider_though_half_a_character_is_missing(model, server, dialect):
+    server.will_answer(dialect.answer(Say(text="Hello.")))
+    assert model.next_turn([{"role": "user", "content": "Hi \ud83d"}], []).text == "Hello."

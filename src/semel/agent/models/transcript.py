@@ -73,7 +73,7 @@ def _exchanges(messages: Sequence[Message], ids: _Ids) -> Iterator[Exchange]:
     while position < len(messages):
         message = messages[position]
         if message["role"] == "user":
-            yield Asked(message["content"])
+            yield Asked(with_whole_text(message["content"]))
             position += 1
         elif message["role"] == "assistant":
             said = _said(message, messages[position + 1 :], position, ids)
