@@ -97,8 +97,20 @@ def _read(file: Path) -> dict[str, Any]:
         if raw["format"] == FORMAT and raw["plan"]["fault"] in faults.BY_NAME:
             return raw
     except (OSError, ValueError, KeyError, TypeError) as problem:
-        raise UsageError(f"{file} is no recorded run of the lab ({problem!r}). Nothing was run.") from problem
+        raise UsageError(
+            f"{file} is no recorded run of the lab ({_why(problem)}). Nothing was run."
+        ) from problem
     raise UsageError(f"{file} was recorded by another version of the lab. Nothing was run.")
+
+
+def _why(problem: Exception) -> str:
+    match problem:
+        case OSError():
+            return problem.strerror or "it cannot be read"
+        case ValueError():
+            return "it is not JSON"
+        case _:
+            return "it is JSON of another kind"
 
 
 def not_ok(runs: Sequence[Ran]) -> list[Ran]:
