@@ -82,10 +82,13 @@ def show_one(arguments: argparse.Namespace) -> int:
             print(f"semel: no operation has the key {arguments.key}", file=sys.stderr)
             return NOTHING_SUCH
         print(_line(operation))
-        print(f"  arguments {operation.arguments}\n  result {operation.result}\n  error {operation.error}")
+        for name in ("result", "error"):
+            if (value := getattr(operation, name)) is not None:
+                print(f"  {name} {value}")
         for entry in guard.history(arguments.key):
             who = f" by {entry.by}" if entry.by else ""
-            print(f"  {entry.at:%Y-%m-%d %H:%M:%S} {entry.event} → {entry.to_state}{who}: {entry.why or ''}")
+            why = f": {entry.why}" if entry.why else ""
+            print(f"  {entry.at:%Y-%m-%d %H:%M:%S} {entry.event} → {entry.to_state}{who}{why}")
         return DONE
 
 
