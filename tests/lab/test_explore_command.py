@@ -174,7 +174,17 @@ def test_a_replay_that_ends_otherwise_says_so_and_ends_with_1(tmp_path):
     assert "recorded: LOST; now: DUPLICATE" in ended.stdout
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"format": "another"}', "[1]"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        '{"format": "another"}',
+        "[1]",
+        json.dumps({"format": record.FORMAT, "plan": {"fault": "kill"}}),
+        json.dumps({"format": record.FORMAT, "plan": {"fault": "kill", "provider": "x", "acts": []}}),
+    ],
+)
 def test_a_file_that_is_no_recorded_run_is_refused(tmp_path, text, capsys):
     file = tmp_path / "file.json"
     file.write_text(text)

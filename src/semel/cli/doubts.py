@@ -20,6 +20,8 @@ NOTHING_SUCH: Final = 1
 RESOLVE_HELP: Final = """\
 Say what happened to an operation that is UNKNOWN, once you have looked at the provider's own books.
 The answer is recorded with who gave it and why. An operation whose owner is alive takes no answer.
+Look only once no request can land any more (the tool's request_deadline, a minute unless declared, after the
+last one): --run-it is asked again if it was said earlier, --give-up and --happened are taken as they are.
 """
 EXAMPLE: Final = """\
 example:
