@@ -23,6 +23,9 @@ The answer is recorded with who gave it and why. An operation whose owner is ali
 Look only once no request can land any more (the tool's request_deadline, a minute unless declared, after the
 last one): --run-it is asked again if it was said earlier, --give-up and --happened are taken as they are.
 """
+DOUBTS_HELP: Final = """\
+List every operation that is UNKNOWN. A claim whose owner is gone is in doubt, too, and is recorded as such first.
+"""
 EXAMPLE: Final = """\
 example:
   semel doubts --store sqlite:///agent.db
@@ -31,7 +34,7 @@ example:
 
 
 def add_to(commands: Commands) -> None:
-    _add(commands, "doubts", "list every operation that is UNKNOWN", doubts)
+    _add(commands, "doubts", "list every operation that is UNKNOWN", doubts, description=DOUBTS_HELP)
     show = _add(commands, "show", "one operation and its history", show_one)
     show.add_argument("key", metavar="KEY", help="the operation's key, 64 hex characters")
     answer = _add(commands, "resolve", "a person's answer to UNKNOWN", resolve, description=RESOLVE_HELP)
