@@ -63,4 +63,4 @@ bench: $(VENV)/.ready
 	$(BIN)/semel bench --out bench.json
 
 clean:
-	rm -rf $(VENV) $(OUT) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(OUT) src/semel.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,5 +1,6 @@
 """Run it, kill it at the prompt (kill -9), run it again. Offline: the model is a script."""
 
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def charge(customer: str, amount_cents: int, *, call: semel.Call) -> str:
     """Take money from a customer."""
     with books.open("a") as page:
         page.write(f"{call.key} {customer} {amount_cents}\n")  # the money is gone
-    input(f"Charged {customer}, and not yet recorded. Kill me now (kill -9), or press Enter: ")
+    input(f"Charged {customer}, and not yet recorded. Kill me now (kill -9 {os.getpid()}), or press Enter:\n")
     return "done"
 
 

@@ -71,7 +71,8 @@ def open_store(url: str, **options: Any) -> Store:
     try:
         return kind.open(url, options)
     except TypeError as problem:
-        raise UsageError(f"{_scheme_of(url)}://…: {problem}. Nothing was opened.") from problem
+        said = str(problem).partition("() ")[2] or str(problem)  # whose constructor it was is no matter
+        raise UsageError(f"{_scheme_of(url)}://…: {said}. Nothing was opened.") from problem
 
 
 def schema_status(url: str) -> SchemaStatus:

@@ -90,12 +90,39 @@ def test_a_bad_option_is_a_usage_error_that_names_it(capsys, bad):
     assert bad[0] in capsys.readouterr().err
 
 
-def test_a_folder_that_cannot_be_written_is_an_error_before_the_run_starts(capsys, tmp_path):
+@pytest.mark.parametrize(
+    "command",
+    [
+        "lab matrix",
+        "lab explore",
+        "lab simulate",
+        "lab bakeoff",
+        "lab incident",
+        "lab amplification",
+        "lab crash program:run",
+        "bench",
+    ],
+)
+def test_a_place_that_cannot_be_written_is_an_error_before_the_run_starts(capsys, tmp_path, command):
     (tmp_path / "file").touch()
     with pytest.raises(SystemExit) as ended:
-        main(["lab", "matrix", "--out", str(tmp_path / "file" / "out")])
+        main([*command.split(), "--out", str(tmp_path / "file" / "out")])
     assert ended.value.code == 2
     assert "cannot write to" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["matrix", "bakeoff --only naive"])
+def test_without_rich_a_report_for_people_is_refused_before_the_run_starts(capsys, monkeypatch, command):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "rich"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, "rich", None)
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    for name in ("semel.lab.report_terminal", "semel.lab.bakeoff.terminal"):
+        package, _, module = name.rpartition(".")
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        monkeypatch.delattr(sys.modules[package], module, raising=False)
+    assert main(["lab", *command.split()]) == 2
+    assert "Nothing was run. pip install 'semel[lab]'" in capsys.readouterr().err
 
 
 def test_help_has_an_example_and_the_exit_status(capsys):

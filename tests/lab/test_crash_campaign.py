@@ -169,9 +169,23 @@ def test_a_target_that_names_no_callable_is_refused_before_anything_is_started(t
         campaign.run(Program(target=target, home=HERE, environment={}))
 
 
-def test_a_module_that_is_not_there_is_said_to_be_missing():
-    with pytest.raises(UsageError, match="No module named 'no_such_module'"):
-        campaign.run(Program(target="no_such_module:run", home=HERE, environment={}))
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("no_such_module:run", "No module named 'no_such_module'"),
+        ("crash_programs:no_such_name", "there is no 'no_such_name'"),
+        ("crash_programs:__name__", "cannot be called"),
+    ],
+)
+def test_a_target_that_is_not_there_is_said_to_be_missing_without_a_stack(target, words):
+    with pytest.raises(UsageError, match=words) as refused:
+        campaign.run(Program(target=target, home=HERE, environment={}))
+    assert "Traceback" not in str(refused.value)
+
+
+def test_a_field_of_the_identity_that_no_effect_has_is_refused_with_those_that_there_are():
+    with pytest.raises(UsageError, match=r"names customr, and no effect .* There are: .*to"):
+        crash("words_it_differently_each_time", identity=("to", "customr"))
 
 
 def test_runs_that_differ_by_themselves_are_refused_until_the_identity_is_named():

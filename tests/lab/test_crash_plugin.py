@@ -110,7 +110,9 @@ def test_my_agent_where_keys_are_ignored(crash_lab):
 def test_what_cannot_be_tried_fails_in_one_line_without_a_stack(session, call, complaint):
     ended = session(f"def test_my_agent(crash_lab):\n    {call}\n")
     assert ended.returncode == 1
+    assert ended.stdout.count("crash_lab: ") == 2, "once as the failure, once in the summary"
     assert complaint in ended.stdout
+    assert "another exception" not in ended.stdout
     assert "Traceback" not in ended.stdout + ended.stderr
     assert "campaign.py" not in ended.stdout
 

@@ -174,12 +174,24 @@ def test_a_replay_that_ends_otherwise_says_so_and_ends_with_1(tmp_path):
     assert "recorded: LOST; now: DUPLICATE" in ended.stdout
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"format": "another"}', "[1]"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        '{"format": "another"}',
+        "[1]",
+        json.dumps({"format": record.FORMAT, "plan": {"fault": "kill"}}),
+        json.dumps({"format": record.FORMAT, "plan": {"fault": "kill", "provider": "x", "acts": []}}),
+    ],
+)
 def test_a_file_that_is_no_recorded_run_is_refused(tmp_path, text, capsys):
     file = tmp_path / "file.json"
     file.write_text(text)
     assert main(["lab", "replay", str(file)]) == 2
-    assert "Nothing was run" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "Nothing was run" in said
+    assert "Error(" not in said
 
 
 def test_a_plan_survives_being_written_down():

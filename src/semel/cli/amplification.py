@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -17,14 +18,16 @@ Exit status: 0 if each row is what the layers multiply to, and Semel's is one ef
 """
 
 
-def add_to(experiments: Commands) -> None:
+def add_to(experiments: Commands, folder_to_write: Callable[[str], Path]) -> None:
     parser = experiments.add_parser(
         "amplification",
         help="what stacked retries make of one intent",
         description=HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write report.html and amplification.json")
+    parser.add_argument(
+        "--out", type=folder_to_write, metavar="DIR", help="write report.html and amplification.json"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(call=amplification)
 
@@ -34,8 +37,6 @@ def amplification(arguments: argparse.Namespace) -> int:
     from semel.lab.amplification_report import lines, to_html, to_json
 
     out: Path | None = arguments.out
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
     found = run()
     for line in [to_json(found)] if arguments.json else lines(found):
         print(line)

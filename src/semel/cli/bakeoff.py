@@ -53,6 +53,9 @@ def bakeoff(arguments: argparse.Namespace) -> int:
     """Run it; 0 if it holds."""
     from semel.lab.bakeoff import course, export
 
+    if not arguments.json:
+        from semel.lab.bakeoff import terminal  # needs rich: said before minutes of work, not after
+
     found = course.run(
         only=arguments.only or (),
         short=arguments.short,
@@ -68,7 +71,5 @@ def bakeoff(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(export.to_json(found))
     else:
-        from semel.lab.bakeoff import terminal
-
         terminal.print_table(found)
     return 0 if found.holds else 1

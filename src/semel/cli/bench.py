@@ -43,7 +43,7 @@ def add_to(commands: Commands) -> None:
     )
     add = bench.add_argument
     add("--json", action="store_true", help="print one JSON object and nothing else")
-    add("--out", type=Path, metavar="FILE", help="write the JSON to a file, too")
+    add("--out", type=_file_to_write, metavar="FILE", help="write the JSON to a file, too")
     add("--short", action="store_true", help="smaller tables, fewer rounds: a minute or two")
     add("--only", action="append", choices=NAMES, metavar="NAME", help="a section, or one peer; repeatable")
     add("--store", action="append", choices=STORES, help="only this store; repeatable")
@@ -68,3 +68,13 @@ def bench_all(arguments: argparse.Namespace) -> int:
     for line in [text] if arguments.json else lines(report):
         print(line)
     return 0
+
+
+def _file_to_write(text: str) -> Path:
+    """Tried before anything is measured: not after minutes of work."""
+    file = Path(text)
+    try:
+        with file.open("a", encoding="utf-8"):
+            return file
+    except OSError as wrong:
+        raise argparse.ArgumentTypeError(f"cannot write to {text}: {wrong.strerror}") from wrong

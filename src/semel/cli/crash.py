@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -31,7 +32,7 @@ example:
 """
 
 
-def add_to(experiments: Commands) -> None:
+def add_to(experiments: Commands, folder_to_write: Callable[[str], Path]) -> None:
     parser = experiments.add_parser(
         "crash",
         help="your own agent, killed at every gap",
@@ -66,9 +67,9 @@ def add_to(experiments: Commands) -> None:
         metavar="MODULE",
         help="import once, to start faster; repeatable",
     )
-    add("--timeout", type=float, default=60.0, metavar="SECONDS", help="for one process (60)")
-    add("--patience", type=float, default=120.0, metavar="SECONDS", help=_PATIENCE)
-    add("--out", type=Path, metavar="DIR", help="write report.html and crash.json")
+    add("--timeout", type=_seconds, default=60.0, metavar="SECONDS", help="for one process (60)")
+    add("--patience", type=_seconds, default=120.0, metavar="SECONDS", help=_PATIENCE)
+    add("--out", type=folder_to_write, metavar="DIR", help="write report.html and crash.json")
     add("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(call=crash)
 
@@ -95,8 +96,6 @@ def crash(arguments: argparse.Namespace) -> int:
         seconds_max=arguments.timeout,
         patience_seconds=arguments.patience,
     )
-    if arguments.out is not None:
-        arguments.out.mkdir(parents=True, exist_ok=True)
     found = campaign.run(
         program,
         windows=arguments.windows,
@@ -134,6 +133,16 @@ def _windows(text: str) -> tuple[Window, ...]:
     except ValueError as wrong:
         raise argparse.ArgumentTypeError(f"{wrong}; there are {', '.join(Window)}") from None
     return tuple(chosen)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return seconds
 
 
 def _fields(text: str) -> tuple[str, ...]:

@@ -21,8 +21,8 @@ AS_WRITTEN: Final = argparse.RawDescriptionHelpFormatter
 DB_HELP: Final = """\
 The tables of a store, and whether they are those this version needs.
 
-A guard brings them up to date by itself when it opens a store. Where its role may not create tables, run
-`semel db migrate` with one that may, before you deploy; the guard then opens with migrations="require".
+A guard brings them up to date by itself when it opens a store. Where its role in PostgreSQL may not create tables,
+run `semel db migrate` with one that may, before you deploy; the guard then opens with migrations="require".
 """
 EXIT_STATUS: Final = """\
 exit status: 0 if the tables are up to date, 1 if they are not, 2 if that could not be told

@@ -20,6 +20,11 @@ NOTHING_SUCH: Final = 1
 RESOLVE_HELP: Final = """\
 Say what happened to an operation that is UNKNOWN, once you have looked at the provider's own books.
 The answer is recorded with who gave it and why. An operation whose owner is alive takes no answer.
+Look only once no request can land any more (the tool's request_deadline, a minute unless declared, after the
+last one): --run-it is asked again if it was said earlier, --give-up and --happened are taken as they are.
+"""
+DOUBTS_HELP: Final = """\
+List every operation that is UNKNOWN. A claim whose owner is gone is in doubt, too, and is recorded as such first.
 """
 EXAMPLE: Final = """\
 example:
@@ -29,7 +34,7 @@ example:
 
 
 def add_to(commands: Commands) -> None:
-    _add(commands, "doubts", "list every operation that is UNKNOWN", doubts)
+    _add(commands, "doubts", "list every operation that is UNKNOWN", doubts, description=DOUBTS_HELP)
     show = _add(commands, "show", "one operation and its history", show_one)
     show.add_argument("key", metavar="KEY", help="the operation's key, 64 hex characters")
     answer = _add(commands, "resolve", "a person's answer to UNKNOWN", resolve, description=RESOLVE_HELP)
@@ -82,10 +87,13 @@ def show_one(arguments: argparse.Namespace) -> int:
             print(f"semel: no operation has the key {arguments.key}", file=sys.stderr)
             return NOTHING_SUCH
         print(_line(operation))
-        print(f"  arguments {operation.arguments}\n  result {operation.result}\n  error {operation.error}")
+        for name in ("result", "error"):
+            if (value := getattr(operation, name)) is not None:
+                print(f"  {name} {value}")
         for entry in guard.history(arguments.key):
             who = f" by {entry.by}" if entry.by else ""
-            print(f"  {entry.at:%Y-%m-%d %H:%M:%S} {entry.event} → {entry.to_state}{who}: {entry.why or ''}")
+            why = f": {entry.why}" if entry.why else ""
+            print(f"  {entry.at:%Y-%m-%d %H:%M:%S} {entry.event} → {entry.to_state}{who}{why}")
         return DONE
 
 

@@ -39,8 +39,8 @@ def add_to(commands: Commands) -> None:
     simulate.add_to(experiments, _folder_to_write)
     bakeoff.add_to(experiments, _folder_to_write)
     incident.add_to(experiments, _folder_to_write)
-    amplification.add_to(experiments)
-    crash.add_to(experiments)
+    amplification.add_to(experiments, _folder_to_write)
+    crash.add_to(experiments, _folder_to_write)
 
 
 def _add_matrix_to(experiments: Commands) -> None:

@@ -106,7 +106,8 @@ class CrashLab:
                 only=config.getoption("--crash-gap"),
             )
         except (UsageError, ValueError) as problem:
-            pytest.fail(f"crash_lab: {problem}", pytrace=False)  # its text says all; its stack is ours
+            # its text says all; its stack is ours
+            raise pytest.fail.Exception(f"crash_lab: {problem}", pytrace=False) from None
         return Report(campaign=found, again=f"pytest {shlex.quote(self._test())} --crash-gap {GAP}")
 
     def _test(self) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Final, Self
 
+from semel.errors import UsageError
+
 try:
     from rich.console import Console
     from rich.padding import Padding
@@ -18,7 +20,9 @@ try:
     from rich.table import Table
     from rich.text import Text
 except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError("the lab's terminal report needs rich: pip install 'semel[lab]'") from missing
+    raise UsageError(
+        "The lab's terminal report needs rich. Nothing was run. pip install 'semel[lab]', or give --json."
+    ) from missing
 
 from semel.lab import ladder
 from semel.lab.headline import Headline, conclusion, differing, headlines, name_of, processes_killed

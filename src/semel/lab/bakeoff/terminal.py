@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from semel.errors import UsageError
+
 try:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError("the lab's terminal report needs rich: pip install 'semel[lab]'") from missing
+    raise UsageError(
+        "The lab's terminal report needs rich. Nothing was run. pip install 'semel[lab]', or give --json."
+    ) from missing
 
 from semel.lab.bakeoff import summary
 from semel.lab.bakeoff.model import Bakeoff, Column, Entry

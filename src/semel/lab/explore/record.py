@@ -83,24 +83,35 @@ def write(ran: Ran, folder: Path, number: int) -> Path:
 
 def replay(file: Path) -> Replayed:
     """Run it again, in a world of its own. Raises `UsageError` for a file that is no recorded run."""
-    raw = _read(file)
-    plan = Plan.from_json(raw["plan"])
+    plan, verdict = _read(file)
     with stage_for(StoreKind(plan.store)) as stage:
         judge = Judge(stage, lambda provider: Plan(provider=provider, store=plan.store, seed=plan.seed))
         again = judge.run(plan)
     if again is None:
         raise UsageError(f"{file}: no process comes to that place any more. Nothing is concluded.")
-    return Replayed(recorded=raw["verdict"], again=again)
+    return Replayed(recorded=verdict, again=again)
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> tuple[Plan, str]:
     try:
         raw: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         if raw["format"] == FORMAT and raw["plan"]["fault"] in faults.BY_NAME:
-            return raw
+            return Plan.from_json(raw["plan"]), raw["verdict"]
     except (OSError, ValueError, KeyError, TypeError) as problem:
-        raise UsageError(f"{file} is no recorded run of the lab ({problem!r}). Nothing was run.") from problem
+        raise UsageError(
+            f"{file} is no recorded run of the lab ({_why(problem)}). Nothing was run."
+        ) from problem
     raise UsageError(f"{file} was recorded by another version of the lab. Nothing was run.")
+
+
+def _why(problem: Exception) -> str:
+    match problem:
+        case OSError():
+            return problem.strerror or "it cannot be read"
+        case ValueError():
+            return "it is not JSON, or names what is not known here"
+        case _:
+            return "it is JSON of another kind"
 
 
 def not_ok(runs: Sequence[Ran]) -> list[Ran]:

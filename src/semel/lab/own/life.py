@@ -75,6 +75,10 @@ class Errand:
     is_traced: bool = False
 
 
+class NoProgram(UsageError):
+    """The target names nothing that can be called."""
+
+
 def live(errand: Errand) -> None:
     """What happens in the child. Ends it if the program raises; returns if the program did."""
     _settle_in(errand)
@@ -86,20 +90,36 @@ def live(errand: Errand) -> None:
         _close_down()
         tell_end()  # of what a thread did that nobody had waited for
     except BaseException as error:
-        traceback.print_exc()
-        sys.stderr.flush()
+        _tell(error)
         (errand.notes / ENDED).write_bytes(pickle.dumps(_ended_by(error)))
         os._exit(1)
 
 
 def callable_of(target: str) -> Callable[..., Any]:
+    """Raises `NoProgram` if the name leads nowhere; what the module raises when it is imported stays what it is."""
     module, _, name = target.partition(":")
-    found: Any = import_module(module)
+    try:
+        found: Any = import_module(module)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or not f"{module}.".startswith(f"{missing.name}."):
+            raise
+        raise NoProgram(f"No module named {missing.name!r} is found from the lab's folder.") from missing
     for part in name.split("."):
+        if not hasattr(found, part):
+            raise NoProgram(f"{target}: there is no {part!r}.")
         found = getattr(found, part)
     if not callable(found):
-        raise UsageError(f"{target} is {found!r}, which cannot be called.")
+        raise NoProgram(f"{target} is {found!r}, which cannot be called.")
     return found  # type: ignore[no-any-return]
+
+
+def _tell(error: BaseException) -> None:
+    """With the way there, unless it would lead through the lab alone."""
+    if isinstance(error, NoProgram):
+        print(error, file=sys.stderr)
+    else:
+        traceback.print_exc()
+    sys.stderr.flush()
 
 
 def _settle_in(errand: Errand) -> None:

@@ -58,6 +58,12 @@ def baseline_of(first: Seen, second: Seen, identity: Sequence[str]) -> Counter[s
             "The crash-free run had no effect that the lab could see. Let the tools send to the address in "
             "SEMEL_LAB_PROVIDER (--env YOUR_VARIABLE={provider}), or name the file they write with --effects."
         )
+    names = {name for effect in (*first.effects, *second.effects) for name in effect.fields}
+    if unknown := [field for field in identity if field not in names]:
+        raise UsageError(
+            f"--identity names {', '.join(unknown)}, and no effect of the crash-free run has such a field. "
+            f"There are: {', '.join(sorted(names)) or 'none'}."
+        )
     if one != other:
         differing = [*(one - other).elements(), *(other - one).elements()]
         raise UsageError(
