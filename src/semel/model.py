@@ -368,7 +368,7 @@ class RunIt:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """It did not happen and shall not: the operation becomes FAILED."""
+    """It did not happen and shall not: the operation becomes FAILED. Refused while a request may still land."""
 
 
 Resolution: TypeAlias = ItHappened | RunIt | GiveUp

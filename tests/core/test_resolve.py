@@ -105,11 +105,26 @@ def test_an_answer_about_one_attempt_is_not_taken_for_the_next(guard, ledger, cl
     with pytest.raises(semel.UsageError, match="speaks of attempt 1"):
         guard.resolve(first.key, semel.RunIt(), attempt=first.attempt, **SAID)
     assert guard.read(first.key).state is semel.State.UNKNOWN
+    clock.advance(QUIET)
     guard.resolve(first.key, semel.GiveUp(), attempt=second.attempt, **SAID)
 
 
-def test_give_up_is_for_good(guard, ledger, engine, charge):
+# hazard 4
+def test_give_up_is_refused_while_a_request_may_still_land(guard, ledger, clock, engine, charge):
+    """FAILED tells the caller and the model that it will not happen."""
     asked = left_in_doubt(guard, engine, charge)
+    clock.advance(QUIET - timedelta(microseconds=1))
+    with pytest.raises(semel.OutcomeUnknown, match="may still land") as early:
+        guard.resolve(asked.key, semel.GiveUp(), **SAID)
+    assert early.value.retry_after == timedelta(microseconds=1)
+    assert guard.read(asked.key).state is semel.State.UNKNOWN
+    clock.advance(timedelta(microseconds=1))
+    assert guard.resolve(asked.key, semel.GiveUp(), **SAID).state is semel.State.FAILED
+
+
+def test_give_up_is_for_good(guard, ledger, clock, engine, charge):
+    asked = left_in_doubt(guard, engine, charge)
+    clock.advance(QUIET)
     assert guard.resolve(asked.key, semel.GiveUp(), **SAID).state is semel.State.FAILED
     with pytest.raises(semel.PreviouslyFailed, match="given up by ann: looked at the bank"):
         call(guard, engine, "run", charge)
@@ -126,8 +141,9 @@ def test_who_said_what_and_why_is_kept(guard, engine, charge):
 
 @pytest.mark.parametrize("first", [semel.ItHappened(1), semel.GiveUp()])
 @pytest.mark.parametrize("second", [semel.ItHappened(2), semel.GiveUp(), semel.RunIt()])
-def test_an_answer_after_the_last_word_is_refused(guard, engine, charge, first, second):
+def test_an_answer_after_the_last_word_is_refused(guard, clock, engine, charge, first, second):
     asked = left_in_doubt(guard, engine, charge)
+    clock.advance(QUIET)
     ended = guard.resolve(asked.key, first, **SAID)
     with pytest.raises(semel.IllegalTransition, match="Nothing was written"):
         guard.resolve(asked.key, second, **SAID)

@@ -106,7 +106,7 @@ def _run(arguments: argparse.Namespace) -> tuple[Explored, tuple[Caught, ...]]:
 
 
 def _progress(is_silent: bool) -> Callable[[Ran], None]:
-    """A dot now and then, for someone who watches."""
+    """A dot now and then, for someone who watches; for a log, a line every thousand runs."""
     made = 0
 
     def show(ran: Ran) -> None:
@@ -116,6 +116,8 @@ def _progress(is_silent: bool) -> Callable[[Ran], None]:
             print(f"{ran.finding.verdict}: {ran.plan.name}", file=sys.stderr, flush=True)
         elif made % 50 == 0 and sys.stderr.isatty() and not is_silent:
             print(".", end="", file=sys.stderr, flush=True)
+        elif made % 1000 == 0 and not is_silent:
+            print(f"{made} runs", file=sys.stderr, flush=True)
 
     return show
 
@@ -124,13 +126,11 @@ def _write(arguments: argparse.Namespace, found: Explored, controls: tuple[Caugh
     from semel.lab.explore import record, report
 
     to_record = record.not_ok(found.runs) if arguments.out else list(found.bad)
-    files = [
-        record.write(ran, (arguments.out or Path()) / RECORDS, number)
-        for number, ran in enumerate(to_record, 1)
-    ]
-    for file, ran in zip(files, found.bad, strict=False):
-        print("\n".join(["", *record.steps_of(ran)]), file=sys.stderr)
-        print(f"to see it again: semel lab replay {file}", file=sys.stderr)
+    for number, ran in enumerate(to_record, 1):
+        file = record.write(ran, (arguments.out or Path()) / RECORDS, number)
+        if ran.is_bad:
+            print("\n".join(["", *record.steps_of(ran)]), file=sys.stderr)
+            print(f"to see it again: semel lab replay {file}", file=sys.stderr)
     if arguments.out is not None:
         shown = report.page(found, controls, command=_command(arguments))
         (arguments.out / "report.html").write_text(shown, encoding="utf-8")

@@ -156,9 +156,22 @@ class Guard:
 
         `fingerprint`, `attempt`: as shown to the person (`PausedForPerson` carries both); refused if the call was
         another one, or if another attempt has begun since.
-        Raises `ClaimHeld` while it still runs, `IllegalTransition` where there is nothing to answer.
+        Raises `ClaimHeld` while it still runs, `IllegalTransition` where there is nothing to answer, and for a
+        GiveUp() `OutcomeUnknown` while a request may still land (`request_deadline`; the default's, where the tool
+        is not registered here).
         """
-        return resolve(self._core, key, answer, by=by, why=why, fingerprint=fingerprint, attempt=attempt)
+        operation = self.read(key)
+        tool = None if operation is None else self._tools.get(operation.tool)
+        return resolve(
+            self._core,
+            key,
+            answer,
+            by=by,
+            why=why,
+            fingerprint=fingerprint,
+            attempt=attempt,
+            effect=None if tool is None else tool.effect,
+        )
 
     def recover(self) -> list[Operation]:
         """Move every claim whose owner is gone to UNKNOWN; those moved. Causes no effect."""

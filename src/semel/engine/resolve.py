@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 
 from semel import lifecycle, values
 from semel.engine.core import Core
 from semel.engine.names import require_text
 from semel.engine.sweeps import leave_in_doubt
-from semel.errors import ClaimHeld, UsageError
-from semel.model import GiveUp, ItHappened, Move, Operation, Resolution, RunIt, State
+from semel.errors import ClaimHeld, OutcomeUnknown, UsageError
+from semel.model import (
+    REQUEST_DEADLINE,
+    Effect,
+    GiveUp,
+    Idempotent,
+    ItHappened,
+    Move,
+    Operation,
+    Resolution,
+    RunIt,
+    State,
+    Unsafe,
+)
 
 RACES_MAX: Final = 10  # moves by others between our read and our write
 
@@ -23,8 +36,11 @@ def resolve(
     why: str,
     fingerprint: str | None,
     attempt: int | None,
+    effect: Effect | None = None,
 ) -> Operation:
     """The operation as it now stands. Recorded with who and why.
+
+    `effect`  what its tool declares, where that is registered.
 
     An answer speaks of one attempt: where another has begun since it was asked (or since we first read the
     record), it is not taken for that one.
@@ -35,7 +51,7 @@ def resolve(
     for _ in range(RACES_MAX):
         operation = _read(core, key, fingerprint)
         attempt = _same_attempt(operation, attempt)
-        move = _move(core, operation, answer, by=by, why=why)
+        move = _move(core, operation, answer, effect, by=by, why=why)
         outcome = core.committer.submit(move)
         if outcome.applied and outcome.operation is not None and move.before.state is not State.INVOKED:
             return outcome.operation
@@ -45,7 +61,9 @@ def resolve(
     )
 
 
-def _move(core: Core, operation: Operation, answer: Resolution, *, by: str, why: str) -> Move:
+def _move(
+    core: Core, operation: Operation, answer: Resolution, effect: Effect | None, *, by: str, why: str
+) -> Move:
     now = core.store.now()
     if operation.state is State.INVOKED:
         in_doubt = leave_in_doubt(core, operation)
@@ -64,11 +82,30 @@ def _move(core: Core, operation: Operation, answer: Resolution, *, by: str, why:
         case RunIt():
             return lifecycle.clear(operation, by=by, why=why, now=now)
         case GiveUp():
+            _require_quiet(operation, effect, now)
             return lifecycle.abandon(operation, by=by, why=why, now=now)
         case _:
             raise UsageError(
                 f"{answer!r} is no answer. Nothing was recorded. Say ItHappened(result), RunIt() or GiveUp()."
             )
+
+
+def _require_quiet(operation: Operation, effect: Effect | None, now: datetime) -> None:
+    """FAILED says that it will not happen; while a request may still land, nobody can say so."""
+    sends_until = operation.send_deadline_at
+    is_open = operation.state in (State.UNKNOWN, State.PENDING)
+    if not is_open or sends_until is None or operation.effect not in (Idempotent.name, Unsafe.name):
+        return
+    deadline = effect.request_deadline if isinstance(effect, Idempotent | Unsafe) else REQUEST_DEADLINE
+    lands_by = sends_until + deadline
+    if now < lands_by:
+        raise OutcomeUnknown(
+            f"{operation.tool} ({key_start(operation)}): until {lands_by:%H:%M:%S} UTC a request may still land, so "
+            f"nobody can give it up yet. The record says {operation.state}; your answer was not recorded. Look again "
+            "from then on.",
+            key=operation.key,
+            retry_after=lands_by - now,
+        )
 
 
 def _read(core: Core, key: str, fingerprint: str | None) -> Operation:
