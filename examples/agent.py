@@ -29,5 +29,4 @@ calls = [
     ToolCall(id=c, name="charge", arguments={"customer": c, "amount_cents": 900}) for c in ("ann", "bob")
 ]
 model = ScriptedModel([Turn(text="Charging both.", calls=tuple(calls)), Turn(text="Both are charged.")])
-agent = Agent(model, [charge], guard, calls_at_once=1)  # one prompt after the other
-print(agent.run("Renew ann and bob.", run_id="renewal:2026-12").text)
+print(Agent(model, [charge], guard).run("Renew ann and bob.", run_id="renewal:2026-12").text)

@@ -21,8 +21,8 @@ RESOLVE_HELP: Final = """\
 Say what happened to an operation that is UNKNOWN, once you have looked at the provider's own books.
 The answer is recorded with who gave it and why. An operation whose owner is alive takes no answer.
 Look only once no request can land any more (the tool's request_deadline, a minute unless declared, after the
-last one): --run-it is asked again if it was said earlier, --give-up is refused until then (60 seconds after the last
-moment of sending; the tool's own request_deadline is not known here), --happened is taken as it is.
+last one): --run-it is asked again if it was said earlier, --give-up is refused until a minute after the last one
+(the tool's own request_deadline is not known here), --happened is taken as it is.
 """
 DOUBTS_HELP: Final = """\
 List every operation that is UNKNOWN. A claim whose owner is gone is in doubt, too, and is recorded as such first.

@@ -100,9 +100,9 @@ def _require_quiet(operation: Operation, effect: Effect | None, now: datetime) -
     lands_by = sends_until + deadline
     if now < lands_by:
         raise OutcomeUnknown(
-            f"{operation.tool} ({key_start(operation)}): until {lands_by:%H:%M:%S} UTC a request may still land, so "
-            f"nobody can give it up yet. The record says {operation.state}; your answer was not recorded. Look again "
-            "from then on.",
+            f"{operation.tool} ({key_start(operation)}): until {lands_by:%H:%M:%S} UTC a request may still land, "
+            f"so nobody can give it up yet. The record says {operation.state}; your answer was not recorded. Look "
+            "again from then on.",
             key=operation.key,
             retry_after=lands_by - now,
         )
