@@ -48,6 +48,7 @@ campaigns: $(VENV)/.ready
 	$(BIN)/semel lab bakeoff --out $(OUT)/bakeoff
 	$(BIN)/semel lab incident --out $(OUT)/incident
 	$(BIN)/semel lab amplification --out $(OUT)/amplification
+	SEMEL_KILLS=100 $(BIN)/python -m pytest tests/agent/test_marathon.py
 
 campaigns-short: $(VENV)/.ready
 	$(BIN)/semel lab explore --short --out $(OUT)/explore
