@@ -271,8 +271,8 @@ def test_missing_credentials_are_the_programs_fault(dialect, monkeypatch):
         dialect.classes["sync"]("scripted", **dialect.required).next_turn([ASKED], [])
 
 
-@pytest.mark.parametrize("content", ["\ud83d", [{"type": "text", "text": object()}]], ids=["half", "no JSON"])
-def test_what_the_user_said_and_no_transport_carries_is_the_programs_fault(model, server, content):
+def test_what_the_user_said_and_no_transport_carries_is_the_programs_fault(model, server):
+    content = [{"type": "text", "text": object()}]
     with pytest.raises(UsageError, match=r"did not take the request"):
         model.next_turn([{"role": "user", "content": content}])
     assert server.requests == []
